@@ -367,6 +367,7 @@ def test_a_place_is_free_again_behind_a_balancer(
         enter(port, **how_to)
 
 
+@pytest.mark.ci
 def test_a_login_with_a_wrong_password_gives_its_place_back(
     tmp_path: Path, stack: contextlib.ExitStack
 ) -> None:
@@ -490,6 +491,7 @@ def test_a_change_waits_for_a_restart_as_those_of_acceptors_do(tmp_path: Path) -
         assert places(broker) == 6
 
 
+@pytest.mark.ci
 def test_a_renewed_certificate_leaves_the_places_as_they_are(
     broker: BrokerProcess, folder: Path, stack: contextlib.ExitStack
 ) -> None:

@@ -26,6 +26,7 @@ BUILD_S = 300
 Play = Callable[[str], Scene]
 
 pytestmark = [
+    pytest.mark.ci,
     pytest.mark.once,
     pytest.mark.skipif(shutil.which("go") is None, reason="go is not there"),
 ]

@@ -20,7 +20,7 @@ from vespiary_testkit.relay import Relay
 from vespiary_testkit.stock_client import Client
 from vespiary_testkit.waiting import WAIT_S
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.ci, pytest.mark.once]
 
 TEXT: Final = {"content-type": "text/plain"}
 

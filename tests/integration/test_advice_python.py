@@ -26,7 +26,7 @@ from vespiary_testkit.mqtt_client import FOR_EVER_S, MqttClient, properties
 from vespiary_testkit.relay import Relay
 from vespiary_testkit.waiting import WAIT_S
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.ci, pytest.mark.once]
 
 QUIET_S: Final = 0.5
 """So long nothing happens where nothing may."""

@@ -67,6 +67,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
+@pytest.mark.ci
 def test_more_messages_than_credit(broker: BrokerProcess) -> None:
     """Those that are settled leave nothing behind, and the next ones find room."""
     sending = Sending(broker.port())

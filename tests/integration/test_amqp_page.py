@@ -47,6 +47,7 @@ def test_the_example_for_python(broker: BrokerProcess) -> None:
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(
     shutil.which("node") is None or shutil.which("npm") is None, reason="node or npm is not there"
 )

@@ -228,6 +228,7 @@ def test_one_byte_a_second(tmp_path_factory: pytest.TempPathFactory, broker: Bro
             thread.join()
 
 
+@pytest.mark.ci
 def test_silence_before_login(broker: BrokerProcess, bystander: StompPeer) -> None:
     begin_s = time.monotonic()  # before the broker's clock begins
     with StompPeer(broker.port()) as peer:
@@ -284,6 +285,7 @@ def test_silent_heart_beat_partner_is_dropped(broker: BrokerProcess, bystander: 
         assert peer.heart_beats >= 1
 
 
+@pytest.mark.ci
 def test_client_that_never_reads(broker: BrokerProcess, bystander: StompPeer) -> None:
     """Its receipts pile up to a bound, then it is not read any more; the others go on."""
     before = broker.rss_bytes()

@@ -26,6 +26,7 @@ def benchmark(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.ci
 def test_json_holds_every_figure(tmp_path: Path):
     done = benchmark(tmp_path, *QUICK, "--json")
     report = json.loads(done.stdout)
@@ -52,6 +53,7 @@ def test_json_holds_every_figure(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.ci
 def test_people_get_tables_and_words(tmp_path: Path):
     done = benchmark(tmp_path / "new", *QUICK)
     assert "flushed writes to a file of" in done.stdout
@@ -70,6 +72,7 @@ def test_a_file_that_exists_is_refused(tmp_path: Path):
     assert (tmp_path / "mine").read_text() == "mine"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [

@@ -78,6 +78,7 @@ def test_info_says_what_keeps_a_file_and_names_queues(data: Path):
     assert 0 < report["live_bytes"] < report["files"][0]["used_bytes"]
 
 
+@pytest.mark.ci
 def test_one_journal_of_its_own(data: Path):
     done = vespiary("journal", "info", data / "journal")
     assert done.returncode == 0
@@ -85,6 +86,7 @@ def test_one_journal_of_its_own(data: Path):
     assert "activemq-data-1.hq" in done.stdout
 
 
+@pytest.mark.ci
 def test_a_journal_in_use_may_be_looked_at(tmp_path: Path):
     with BrokerProcess(tmp_path / "data", "journal-file-size=1MiB") as broker:
         place = f"stomp://127.0.0.1:{broker.port()}"

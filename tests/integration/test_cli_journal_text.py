@@ -92,6 +92,7 @@ def test_bodies_of_large_messages_travel_with_the_text(large_data: Path, tmp_pat
         assert take_messages(broker.port(), "orders", 2) == [LARGE] * 2
 
 
+@pytest.mark.ci
 def test_without_their_bodies_large_messages_are_refused_by_number(
     large_data: Path, tmp_path: Path
 ):
@@ -183,6 +184,7 @@ def test_the_commands_of_the_journal_group(data: Path, tmp_path: Path):
     assert contents(data) == before
 
 
+@pytest.mark.ci
 def test_through_a_pipe(data: Path, tmp_path: Path):
     done = vespiary("export-journal", data / "journal", *FIVE["journal"], "1MiB", "-")
     assert done.returncode == 0, done.stderr

@@ -93,6 +93,7 @@ def test_one_refused_volume_keeps_the_others_untouched(tmp_path: Path, memory: P
     assert list(memory.iterdir()) == []
 
 
+@pytest.mark.ci
 def test_a_read_only_disk_is_refused(read_only: Path):
     for arguments in (
         ["apply", "-f", EXAMPLE, "--data", read_only],
@@ -104,6 +105,7 @@ def test_a_read_only_disk_is_refused(read_only: Path):
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.ci
 def test_memory_is_taken_when_losing_data_is_fine_and_is_not_called_durable(memory: Path):
     command = [*PROGRAM, "run", "--data", str(memory), "--port", "0", "--json", "--ephemeral"]
     command += ["--set", "journal-file-size=1MiB", "--set", "max-disk-usage=100"]

@@ -163,6 +163,7 @@ def test_a_message_that_kills_its_consumer_and_a_large_one(tmp_path: Path) -> No
     assert broker.stop() == 0, broker.log_text()
 
 
+@pytest.mark.ci
 def test_orderly_ends_count_nothing(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", AHEAD, ATTEMPTS) as broker:
         send(broker, b"x")

@@ -395,6 +395,7 @@ def test_it_can_wait_until_the_other_broker_has_gone(tmp_path: Path):
         assert other.wait(WAIT_S) == 0
 
 
+@pytest.mark.ci
 def test_a_broker_that_waits_can_be_stopped(tmp_path: Path):
     with (
         BrokerProcess(tmp_path / "data"),

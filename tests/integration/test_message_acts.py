@@ -133,6 +133,7 @@ def is_so_far(task: dict[str, Any], count: int) -> bool:
     return bool(task["messages"] >= count or task["state"] != "running")
 
 
+@pytest.mark.ci
 def test_expiry_is_changed_and_takes_effect(tmp_path: Path):
     settings = ("address-settings.#.expiry-address=EXPIRED", "message-expiry-scan-period=100")
     with BrokerProcess(tmp_path / "data", *settings) as broker:
@@ -166,6 +167,7 @@ def test_connections_are_listed_and_closed(tmp_path: Path):
         wait_for(lambda: json.loads(run_command(broker, "connection", "list", "--json")) == [])
 
 
+@pytest.mark.ci
 def test_what_is_wrong_is_said(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker, "orders", 1)

@@ -423,6 +423,7 @@ def test_a_flood_of_clients_with_one_id(broker: BrokerProcess, bystander: Bystan
     bystander.works()
 
 
+@pytest.mark.ci
 def test_a_flood_of_sessions_that_are_left_alone(
     broker: BrokerProcess, bystander: Bystander
 ) -> None:

@@ -60,6 +60,7 @@ def test_paho_mqtt_golang(broker: BrokerProcess, go: Path) -> None:
     assert said_by(str(go / "three"), str(broker.port()), "go-3.1.1") == SEEN
 
 
+@pytest.mark.ci
 def test_paho_golang(broker: BrokerProcess, go: Path) -> None:
     assert said_by(str(go / "five"), str(broker.port()), "go-5") == SEEN_5
 

@@ -180,6 +180,7 @@ def test_no_local_of_a_session_that_was_away(make: MqttClients) -> None:
 # --- expiry ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_what_is_left_of_the_expiry_interval_is_told(make: MqttClients) -> None:
     topic, sender = make.name(), make()
     live = make()

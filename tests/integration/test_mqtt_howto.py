@@ -19,6 +19,7 @@ pytestmark = pytest.mark.once
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "mqtt.md"
 
 
+@pytest.mark.ci
 def test_the_example_prints_what_it_published_and_it_is_there_after_a_kill(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     broker = BrokerProcess(tmp_path / "data")

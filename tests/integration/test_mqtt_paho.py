@@ -329,6 +329,7 @@ def test_a_client_of_version_3_is_taken_over_without_a_word(
     assert not first.ended.get(timeout=20).is_told
 
 
+@pytest.mark.ci
 def test_a_session_ends_when_its_time_is_over(make: MqttClients) -> None:
     name, topic = make.name(), make.name()
     client = make(name, expiry_s=1)
@@ -451,6 +452,7 @@ def test_a_refused_connect_is_answered(make: MqttClients, connect: bytes, answer
 # --- keep alive -----------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_a_silent_client_is_dropped_and_told(make: MqttClients) -> None:
     with MqttWire(make.port) as client:
         client.connect(make.name(), keep_alive_s=1)
@@ -458,6 +460,7 @@ def test_a_silent_client_is_dropped_and_told(make: MqttClients) -> None:
         assert client.is_ended()
 
 
+@pytest.mark.ci
 def test_pings_keep_a_client(make: MqttClients) -> None:
     pinging = make(make.name(), keep_alive_s=1)
     topic = make.name()

@@ -349,6 +349,7 @@ def publish_one(broker: BrokerProcess, payload: str) -> None:
         other.publish("exactly", payload, 2)
 
 
+@pytest.mark.ci
 def test_a_session_ends_in_time_although_the_broker_was_away(broker: BrokerProcess) -> None:
     receiver = MqttClient(broker.port(), "receiver", expiry_s=1)
     receiver.connect()

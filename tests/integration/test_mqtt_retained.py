@@ -253,6 +253,7 @@ def test_a_will_waits_for_its_delay(make: MqttClients) -> None:
     assert [each.topic for each in watcher.take(2)] == [other, topic]
 
 
+@pytest.mark.ci
 def test_a_client_that_comes_back_withdraws_its_will(make: MqttClients) -> None:
     watcher, topic, other = make(), make.name(), make.name()
     watcher.subscribe(topic, 1)

@@ -135,6 +135,7 @@ def test_whoever_still_runs_is_fenced_and_loses_nothing_that_it_confirmed(data: 
             assert received(third.port(), confirmed + 1) == names
 
 
+@pytest.mark.ci
 def test_kill_9_and_a_stop_make_no_start_wait(data: Path):
     broker = BrokerProcess(data, "journal-ownership-lease=60000")
     broker.start()

@@ -200,6 +200,7 @@ def test_a_page_that_went_bad_is_passed_over_and_said(tmp_path: Path) -> None:
         assert str(bad) in broker.log_text()
 
 
+@pytest.mark.ci
 def test_a_paged_backlog_is_looked_through_from_its_very_first_message(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, *SETTINGS) as broker:

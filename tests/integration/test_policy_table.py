@@ -266,6 +266,7 @@ def test_a_full_address(served: Served, row: str) -> None:
         send_to_full(served, stack, address, SENDS[row], TEXTS[row, served.column])
 
 
+@pytest.mark.ci
 def test_an_address_above_its_reject_threshold(tmp_path: Path) -> None:
     settings = (
         "address-settings.full.#.address-full-policy=BLOCK",

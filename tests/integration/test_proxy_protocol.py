@@ -190,6 +190,7 @@ def test_failed_logins_count_against_the_client(broker: BrokerProcess) -> None:
     assert try_login("198.51.100.2", "secret") == "CONNECTED"
 
 
+@pytest.mark.ci
 def test_a_slow_header_and_a_slow_handshake_end_in_time(broker: BrokerProcess) -> None:
     for name, data in (("all", SIGNATURE), ("secure", header("192.0.2.7") + b"\x16\x03\x01")):
         begun_s = time.monotonic()

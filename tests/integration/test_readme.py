@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from vespiary_testkit.broker_process import BrokerProcess
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -37,6 +39,7 @@ def test_the_python_example_sends_a_message_that_is_there_after_a_kill(tmp_path:
         assert vespiary("receive", "--url", url, "orders") == "hello\n"
 
 
+@pytest.mark.ci
 def test_the_commands_answer_as_shown(tmp_path: Path):
     text = README.read_text()
     with BrokerProcess(tmp_path / "data") as broker:

@@ -39,6 +39,7 @@ def test_mqtt_js(broker: BrokerProcess, name: str, version: str, size: int) -> N
     assert found["messages"] == found["sent"]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("size", [10, 5 * MIB])
 @pytest.mark.parametrize("name", ["all", "http"])
 def test_rhea(broker: BrokerProcess, name: str, size: int) -> None:

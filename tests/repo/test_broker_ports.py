@@ -42,6 +42,7 @@ def test_a_command_without_a_port_is_found(source: str, lines: list[int]) -> Non
     assert list(commands_without_port(source)) == lines
 
 
+@pytest.mark.ci
 def test_no_test_starts_a_broker_on_default_ports() -> None:
     found = [
         f"{path.relative_to(_TESTS)}:{line}"

@@ -57,6 +57,7 @@ def choosers() -> dict[str, str]:
     return found
 
 
+@pytest.mark.ci
 def test_nothing_else_chooses_an_event_loop() -> None:
     found = choosers()
     used = {each for each in EXCEPTIONS for name in found if name.startswith(each)}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from vespiary_spec.gen import __main__ as gen
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.ci
 def test_generated_files_are_up_to_date() -> None:
     gen.run(ROOT, is_check=True, say=lambda _: None)
 

@@ -146,6 +146,7 @@ def test_modules_are_named_for_what_they_hold() -> None:
     assert vague == set()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("pattern", "rule"),
     [
@@ -181,6 +182,7 @@ def patched_targets(name: str, text: str) -> Iterator[str]:
                 yield f"{name}:{node.lineno}: {call}({target})"
 
 
+@pytest.mark.ci
 def test_our_own_code_is_never_mocked() -> None:
     found = [use for name, text in sources(".py") for use in patched_targets(name, text)]
     assert found == [], "write a named fake instead (tests/vespiary_testkit)"

@@ -34,6 +34,7 @@ def test_a_scenario_is_measured_shown_and_kept(
     assert all(run.report is not None and run.report.passed for run in result.runs)
 
 
+@pytest.mark.ci
 def test_a_broker_that_fails_fails_the_program(
     tmp_path: Path, stompload: Path, monkeypatch
 ) -> None:

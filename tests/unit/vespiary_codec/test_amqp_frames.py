@@ -252,6 +252,7 @@ def test_every_composite_there_and_back(cls: type) -> None:
     check()
 
 
+@pytest.mark.ci
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_a_conversation_cut_anywhere(data: Any) -> None:

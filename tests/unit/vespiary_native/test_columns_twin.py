@@ -133,6 +133,7 @@ def test_numbers_of_headers_at_their_bounds(changed: dict[str, Any], reason: str
     assert_same(sealed_over(ack, 1, **changed), previous=(2**64 - 1, 0))
 
 
+@pytest.mark.ci
 def test_as_many_records_as_positions_tell_apart_are_taken() -> None:
     data = b"\x08\0\0\0\x4d\0\0\0" * 65536
     scan = assert_same(sealed_over(data, 65536))

@@ -461,6 +461,7 @@ def drained(rig: CoreRig, pages: PageFiles, queue: int, consumer: int) -> list[i
             return found
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("case", range(6))
 def test_every_cut_keeps_what_was_confirmed_and_no_more(
     make: Callable[..., CoreRig], case: int
@@ -470,6 +471,7 @@ def test_every_cut_keeps_what_was_confirmed_and_no_more(
     check_cuts(life)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("case", range(5))
 def test_every_cut_keeps_it_whatever_goes_wrong(make: Callable[..., CoreRig], case: int) -> None:
     life = FaultyLife(make, seed_for(f"faulty pages model {case}"))

@@ -161,6 +161,7 @@ def test_a_filter_is_as_small_as_it_may_be_and_rarely_wrong(sketch: Sketcher) ->
     assert list(sizes.values()) == [8, 8, 64, 512, 1024]
 
 
+@pytest.mark.ci
 def test_a_sketch_keeps_to_its_room(sketch: Sketcher) -> None:
     parts = parts_of(*(f"colour:red\nid:{number}-x\nlong:{'y' * 50}\n" for number in range(200)))
     whole = decoded(sketch(parts, SKETCH_BYTES_MAX))
@@ -293,6 +294,7 @@ def _check_value(facts: NameSketch, value: bytes) -> None:
         assert str(number).encode() == value
 
 
+@pytest.mark.ci
 @given(_pages, st.integers(0, SKETCH_BYTES_MAX))
 def test_what_a_sketch_says_holds_for_every_message(page: list[Message], room: int) -> None:
     parts = whole_parts_of(build_page(page))

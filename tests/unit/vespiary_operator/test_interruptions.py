@@ -82,7 +82,10 @@ def uids(world: ResizeWorld) -> set[str]:
     return {pod["metadata"]["uid"] for pod in world.cluster.of(kinds.POD)}
 
 
-@pytest.mark.parametrize("name", ["made", *SCENARIOS, *OFFLINE])
+@pytest.mark.parametrize(
+    "name",
+    ["made", *SCENARIOS, *(pytest.param(name, marks=pytest.mark.ci) for name in OFFLINE)],
+)
 def test_an_operator_killed_at_any_write_is_followed_by_one_that_goes_on(name: str) -> None:
     async def test() -> None:
         change = {**SCENARIOS, **OFFLINE}.get(name)

@@ -7,6 +7,7 @@ import copy
 import random
 from typing import Any
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -206,6 +207,7 @@ def _reason(world: World) -> str:
 
 
 # A failing history is long, and shrinking it takes minutes.
+@pytest.mark.ci
 @settings(max_examples=10, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(st.randoms(use_true_random=False), st.integers(1, 3))
 def test_a_cache_that_lags_changes_nothing_of_what_is_written(

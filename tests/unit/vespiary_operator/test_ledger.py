@@ -53,6 +53,7 @@ CHANGES: dict[str, tuple[Callable[[OwnWorld], None], list[tuple[str, str]]]] = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_restart_has_its_reason_whichever_write_was_the_operators_last(name: str) -> None:
     async def test() -> None:

@@ -226,6 +226,7 @@ def test_any_edit_or_deletion_is_put_back(
     in_world(test)
 
 
+@pytest.mark.ci
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 25))
 def test_a_pass_that_is_cut_short_anywhere_is_made_up_for(writes: int) -> None:

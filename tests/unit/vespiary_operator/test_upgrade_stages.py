@@ -62,6 +62,7 @@ async def change(world: UpgradeWorld, what: str) -> None:
             world.now = world.now.replace(minute=(world.now.minute + 7) % 60)
 
 
+@pytest.mark.ci
 @settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from(["Canary", "Supervised", "RollingUpdate"]),

@@ -111,6 +111,7 @@ def test_an_export_says_before_spark_starts_what_is_wrong_with_its_table(
     assert (done.exit_code, sentence in done.output) == (code, True), done.output
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("form", FORMS)
 def test_spark_is_not_needed(lake: Path, form: str) -> None:
     program = (

@@ -116,6 +116,7 @@ def test_paths_are_those_of_the_api_server() -> None:
     assert path_of(kinds.STATEFUL_SET, "ns") == "/apis/apps/v1/namespaces/ns/statefulsets"
 
 
+@pytest.mark.ci
 def test_an_operator_that_ends_is_told_with_its_log(tmp_path: Path) -> None:
     with (
         pytest.raises(process.OperatorError, match="VESPIARY_LOG_LEVEL"),

@@ -156,6 +156,7 @@ def test_the_command_measures_what_it_is_asked_for(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.ci
 def test_without_openssl_rows_with_tls_are_left_out_with_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

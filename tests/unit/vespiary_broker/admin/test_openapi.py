@@ -104,6 +104,7 @@ def test_what_every_operation_may_answer(rig: AdminRig, route: Route):
     assert (route.operation, 400) in SEEN
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.operation)
 def test_too_many_failed_logins_are_answered_by_every_operation(rig: AdminRig, route: Route):
     body = {"name": "x"} if route.body else None

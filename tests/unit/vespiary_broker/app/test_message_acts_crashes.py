@@ -155,6 +155,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("journal")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_power_cut_leaves_each_message_once(folder: Path, shard: int):
     count = 0

@@ -79,6 +79,7 @@ public class Reader {
 """
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK to read the file")
 def test_java_reads_the_properties_as_they_were_given(rig: AdminRig, tmp_path: Path, capsys):
     strange = "a b:c=d#e!f\\g"

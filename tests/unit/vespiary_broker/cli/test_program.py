@@ -159,6 +159,7 @@ def test_an_interruption_has_its_own_exit_code(failing, capsys: pytest.CaptureFi
     assert capsys.readouterr().err.strip() == "vespiary: interrupted"
 
 
+@pytest.mark.ci
 def test_a_reader_that_has_gone_is_no_defect():
     done = subprocess.run(
         f"{sys.executable} -m vespiary_broker crd | head -1",
@@ -169,6 +170,7 @@ def test_a_reader_that_has_gone_is_no_defect():
     assert done.stderr == ""
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("arguments", ["crd", "version --json"])
 def test_an_output_that_is_full_is_no_defect(arguments: str):
     done = subprocess.run(

@@ -42,6 +42,7 @@ def test_the_workload_goes_through_what_matters(folder: Path, log: list[Op]):
     assert "cleared 2" in [op.name for op in log if op.kind == "mark"]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_power_cut_leaves_both_or_neither(folder: Path, log: list[Op], shard: int):
     count = 0

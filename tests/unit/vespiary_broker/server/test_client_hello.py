@@ -28,6 +28,7 @@ def in_records(data: bytes, size_bytes: int) -> bytes:
     return b"".join(b"\x16\x03\x01" + struct.pack("!H", len(piece)) + piece for piece in pieces)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("size_bytes", [1, 3, 4, 5, 100, 16384])
 def test_it_is_whole_with_its_last_byte(size_bytes: int) -> None:
     data = in_records(hello(), size_bytes)

@@ -26,6 +26,7 @@ SUBSCRIBE = b"SUBSCRIBE\nid:1\ndestination:/queue/q\nack:auto\nreceipt:s\n\n\0"
 # --- frames however cut -----------------------------------------------------------------------
 
 
+@pytest.mark.ci
 @on_loop()
 async def test_cut_at_every_byte(rig: ServerRig) -> None:
     stream = b"".join(

@@ -187,6 +187,7 @@ async def _live(folder: Path, disk: MemoryDisk) -> None:
         await journal.close()
 
 
+@pytest.mark.ci
 def test_every_power_cut_keeps_the_values(tmp_path: Path):
     disk = MemoryDisk()
     product_loop.run(_live(tmp_path, disk))

@@ -108,6 +108,7 @@ def test_the_workload_goes_through_what_matters(log: list[Op]) -> None:
     assert freed, "files are reclaimed"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_power_cut_keeps_prepared_branches_whole(
     folder: Path, log: list[Op], shard: int

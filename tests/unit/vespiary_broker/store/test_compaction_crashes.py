@@ -99,6 +99,7 @@ def test_the_workload_moves_messages_and_frees_files(folder: Path):
     assert len(freed) >= 3, "files are freed behind the compaction"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_power_cut_keeps_what_was_confirmed(folder: Path, shard: int):
     log, start, _ = _recorded(folder)
@@ -117,6 +118,7 @@ def test_every_power_cut_keeps_what_was_confirmed(folder: Path, shard: int):
     assert count >= 50, f"{count} images; a quiet machine has about 110"
 
 
+@pytest.mark.ci
 def test_freeing_before_the_checkpoint_is_durable_would_be_found(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):

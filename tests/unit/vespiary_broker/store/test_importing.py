@@ -338,6 +338,7 @@ def test_another_text_does_not_continue_an_import(disk: MemoryDisk, lines: list[
         do_import(disk, other, is_resumed=True)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", ["create", "write", "flush", "rename", "flush_folder", "open"])
 def test_a_call_that_fails_at_any_time_can_be_made_up_for(
     disk: MemoryDisk, lines: list[bytes], kind: str

@@ -192,6 +192,7 @@ def test_a_disk_that_fills_up_within_a_batch_leaves_whole_files():
         pool.make_ahead(1)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_cut_at_any_step_of_a_batch_leaves_whole_files(strategy):
     disk = MemoryDisk()
@@ -235,6 +236,7 @@ async def live_a_little(folder: Path, disk: MemoryDisk, **options) -> None:
         await journal.close()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: str(*mode.values()))
 def test_no_power_cut_loses_what_was_confirmed(tmp_path: Path, mode):
     disk = MemoryDisk()

@@ -107,12 +107,14 @@ def _check(
         disk.flip(path, start + offset, bit)
 
 
+@pytest.mark.ci
 def test_each_bit_of_every_block_header_is_watched(disk, folder, blocks):
     for index in range(0, len(blocks.places), 3):
         for bit in range(0, 64 * 8, 7):
             _check(disk, folder, blocks, index, bit // 8, bit % 8)
 
 
+@pytest.mark.ci
 def test_each_bit_of_the_first_and_the_last_header_is_watched(disk, folder, blocks):
     for index in (0, len(blocks.places) - 1):
         for bit in range(64 * 8):

@@ -341,6 +341,7 @@ async def test_a_damaged_copy_is_put_aside_and_one_of_another_journal_does_not_c
     assert made.path.with_name(made.path.name + ".damaged") in disk.files
 
 
+@pytest.mark.ci
 @run
 async def test_power_cuts_leave_whole_copies_and_no_file_goes_without_one(tmp_path: Path):
     disk = MemoryDisk()

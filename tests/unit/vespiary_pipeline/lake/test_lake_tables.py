@@ -64,6 +64,7 @@ def delta_actions(lake: Path, kind: str) -> list[dict[str, Any]]:
 # --- columns --------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("is_first", [True, False])
 def test_bodies_may_come_or_be_left_out_later(lake: Path, form: str, is_first: bool) -> None:
     write_export(lake, [ORDERS], 0, has_bodies=is_first)
@@ -220,6 +221,7 @@ def test_partitions_that_somebody_changed_are_told(lake: Path) -> None:
         add(lake, "iceberg")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("is_replaced", [True, False])
 def test_exports_that_lost_their_numbers_are_told(lake: Path, form: str, is_replaced: bool) -> None:
     write_export(lake, [ORDERS], 0)

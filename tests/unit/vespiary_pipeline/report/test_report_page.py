@@ -438,6 +438,7 @@ def test_names_of_strangers_do_no_harm(name: str) -> None:
     assert "\x1b" not in page
 
 
+@pytest.mark.ci
 def test_ten_thousand_files_and_five_thousand_addresses_give_a_bounded_page() -> None:
     start = NOW - timedelta(days=1)
     tables = dataclasses.replace(
@@ -563,6 +564,7 @@ QUEUES = st.builds(
 LETTERS = st.builds(DeadLetters, reason=NAMES, origin=NAMES, address=NAMES, messages=COUNTS)
 
 
+@pytest.mark.ci
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     files=st.lists(FILES, max_size=6).map(tuple),

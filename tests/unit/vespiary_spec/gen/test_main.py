@@ -10,6 +10,7 @@ import pytest
 from vespiary_spec.gen import __main__ as gen
 
 
+@pytest.mark.ci
 def test_what_was_written_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert gen.main(["--root", str(tmp_path)]) == 0
     assert "crds/vespiary.dev_brokers.yaml: written" in capsys.readouterr().out
@@ -33,11 +34,13 @@ def test_drift_names_the_files_and_the_cure(
     assert changed.read_text().count("brokerz"), "a check writes nothing"
 
 
+@pytest.mark.ci
 def test_every_generated_file_says_so() -> None:
     for path, make in gen.generated():
         assert "enerated by `make gen`" in "\n".join(make().splitlines()[:4]), path
 
 
+@pytest.mark.ci
 def test_a_generator_above_this_package_is_plugged_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

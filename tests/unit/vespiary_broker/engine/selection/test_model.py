@@ -107,6 +107,7 @@ def _judge(text: str, value: str) -> None:
         found.matches({"a": value, "b": "9" * 18})
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", LONG_TEXTS)
 def test_the_longest_texts_take_no_longer_than_their_length(name: str):
     longest = LONG_TEXTS[name](65_000)

@@ -266,6 +266,7 @@ async def test_a_slow_writer_is_dropped(rig: ServerRig) -> None:
     assert "bytes a second" in peer.one(Close).error.description
 
 
+@pytest.mark.ci
 @with_rig()
 async def test_a_reader_that_stops_is_not_read_either(rig: ServerRig) -> None:
     peer = await client(rig)

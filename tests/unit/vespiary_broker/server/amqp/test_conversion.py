@@ -398,6 +398,7 @@ def test_a_dead_letter_says_where_it_comes_from() -> None:
     }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("case", range(6))
 def test_repeated_heads_are_read_as_each_by_itself(case: int) -> None:
     noise = random.Random(seed_for(f"repeated heads {case}"))

@@ -70,6 +70,7 @@ def test_the_workload_writes_pages_and_removes_them(folder: Path) -> None:
     assert sum(op.kind == "rename" and ".page" in op.name for op in log) >= removed
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_power_cut_keeps_what_was_confirmed(folder: Path, shard: int) -> None:
     log, _ = _recorded(folder)
