@@ -29,7 +29,7 @@ HEADER_BYTES = 64
 EVERY_BIT = os.environ.get("VESPIARY_FLIPS") == "all"
 PARTS = 4
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.verify
 
 
 class Block(NamedTuple):

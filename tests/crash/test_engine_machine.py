@@ -53,7 +53,7 @@ from vespiary_testkit.journal_model import Model
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.seeds import seed_for
 
-EXAMPLES = int(os.environ.get("VESPIARY_ENGINE_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("VESPIARY_ENGINE_EXAMPLES", "50"))
 STEPS = 30
 SERIES_MAX = 4
 """A series of examples without one of the fates is followed by another."""

@@ -34,7 +34,7 @@ from vespiary_testkit.power_cuts import images, resume
 from vespiary_testkit.seeds import seed_for
 from vespiary_testkit.virtual_time import VirtualTimeLoop
 
-EXAMPLES = int(os.environ.get("VESPIARY_MACHINE_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("VESPIARY_MACHINE_EXAMPLES", "30"))
 STEPS = int(os.environ.get("VESPIARY_MACHINE_STEPS", "50"))
 SERIES_MAX = 4
 """A series of examples without a power cut, as a short one may be, is followed by another."""

@@ -21,7 +21,7 @@ from vespiary_testkit.metrics_page import metric
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import WAIT_S, wait_for
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.verify
 
 MIB = 1024 * 1024
 LIMIT_BYTES = 256 * MIB

@@ -249,6 +249,7 @@ BACKLOGS = {
 }
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize("kind", BACKLOGS)
 def test_producers_twice_as_fast_as_consumers(tmp_path: Path, kind: str) -> None:
     settings = (

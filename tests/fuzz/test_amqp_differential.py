@@ -7,6 +7,7 @@ frames in pieces, with lessons, allowances and routes that change between them.
 from __future__ import annotations
 
 import contextlib
+import os
 
 import pytest
 
@@ -41,6 +42,7 @@ from vespiary_testkit.seeds import seed_for
 pytestmark = pytest.mark.ci
 
 OPERATIONS = 400
+CASES = int(os.environ.get("VESPIARY_FUZZ_CASES", "20")) // 2
 
 
 # --- calls of AMQP clients to both cores ----------------------------------------------------------
@@ -253,7 +255,7 @@ class AmqpDriver(AmqpCalls, Driver):
         self.compare()
 
 
-@pytest.mark.parametrize("case", range(24))
+@pytest.mark.parametrize("case", range(CASES))
 def test_cores_agree_about_amqp(case: int) -> None:
     driver = AmqpDriver(seed_for(f"amqp differential {case}"))
     driver.start()

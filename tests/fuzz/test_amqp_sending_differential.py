@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 
 import pytest
 
@@ -36,6 +37,7 @@ from vespiary_testkit.seeds import seed_for
 pytestmark = pytest.mark.ci
 
 OPERATIONS = 500
+CASES = int(os.environ.get("VESPIARY_FUZZ_CASES", "20")) // 2
 
 
 # --- calls of AMQP clients that receive, to both cores --------------------------------------------
@@ -289,7 +291,7 @@ class AmqpDriver(AmqpReaderCalls, Driver):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("has_room", [True, False])
-@pytest.mark.parametrize("case", range(16))
+@pytest.mark.parametrize("case", range(CASES))
 def test_cores_agree_about_what_amqp_clients_are_sent(case: int, has_room: bool) -> None:
     driver = AmqpDriver(seed_for(f"amqp sending {case}"), has_room=has_room)
     driver.start()

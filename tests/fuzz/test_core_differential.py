@@ -21,7 +21,7 @@ from vespiary_testkit.seeds import seed_for
 pytestmark = pytest.mark.ci
 
 OPERATIONS = 500
-CASES = int(os.environ.get("VESPIARY_FUZZ_CASES", "40"))
+CASES = int(os.environ.get("VESPIARY_FUZZ_CASES", "20"))
 
 
 @pytest.mark.parametrize("case", range(CASES))

@@ -7,6 +7,7 @@ the journal has room, so that windows fill, ids come round, and acknowledgements
 from __future__ import annotations
 
 import contextlib
+import os
 
 import pytest
 
@@ -22,6 +23,7 @@ from vespiary_testkit.seeds import seed_for
 pytestmark = pytest.mark.ci
 
 OPERATIONS = 400
+CASES = int(os.environ.get("VESPIARY_FUZZ_CASES", "20")) // 2
 
 
 class MqttDriver(Driver):
@@ -56,7 +58,7 @@ class MqttDriver(Driver):
         self.compare()
 
 
-@pytest.mark.parametrize("case", range(24))
+@pytest.mark.parametrize("case", range(CASES))
 def test_cores_agree_about_mqtt(case: int) -> None:
     driver = MqttDriver(seed_for(f"mqtt differential {case}"))
     driver.start()

@@ -43,7 +43,7 @@ from vespiary_testkit.seeds import seed_for
 from vespiary_testkit.stomp_stream import FrameSource
 
 STREAMS = 25
-CASES = int(os.environ.get("VESPIARY_FUZZ_CASES", "60"))
+CASES = int(os.environ.get("VESPIARY_FUZZ_CASES", "20"))
 LIMITS = StompLimits(header_count=12, header_line_bytes=300, header_bytes=1200, body_bytes=30_000)
 LARGEST_FRAME_BYTES = LIMITS.header_bytes + LIMITS.body_bytes + 1
 BUFFER_BYTES = 1 << 18

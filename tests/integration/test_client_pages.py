@@ -137,7 +137,7 @@ def open_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProc
         yield broker
 
 
-@pytest.mark.ci
+@pytest.mark.verify
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_a_page(
     tmp_path: Path, open_broker: BrokerProcess, secured: tuple[Path, BrokerProcess], page: Path

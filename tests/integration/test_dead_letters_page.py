@@ -13,6 +13,8 @@ import yaml
 
 from vespiary_testkit.broker_process import BrokerProcess
 
+pytestmark = pytest.mark.verify
+
 PAGE = Path(__file__).resolve().parents[2] / "docs/howto/dead-letters.md"
 
 
@@ -46,7 +48,6 @@ def program(folder: Path, broker: BrokerProcess) -> Path:
     return path
 
 
-@pytest.mark.ci
 def test_the_commands_do_what_the_page_says(tmp_path: Path) -> None:
     lines = commands()
     assert len(lines) >= 10

@@ -13,6 +13,8 @@ import pytest
 
 from vespiary_testkit.broker_process import BrokerProcess
 
+pytestmark = pytest.mark.verify
+
 PAGE = Path(__file__).resolve().parents[2] / "docs/howto/journal-tools.md"
 CHANGING = (
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
@@ -67,7 +69,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work
 
 
-@pytest.mark.ci
 def test_the_commands_answer_as_shown(folder: Path):
     environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
     done = steps()

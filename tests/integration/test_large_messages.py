@@ -537,7 +537,7 @@ def vm_hwm_bytes(pid: int) -> int:
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
-@pytest.mark.ci
+@pytest.mark.verify
 def test_one_gibibyte_takes_little_memory(broker: BrokerProcess) -> None:
     size_bytes, piece = 1024 * MIB, os.urandom(MIB)
     Path(f"/proc/{broker.pid}/clear_refs").write_text("5")

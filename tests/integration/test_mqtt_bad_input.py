@@ -323,7 +323,7 @@ def test_a_packet_id_of_qos_2_that_is_used_again_and_again(
     bystander.works()
 
 
-@pytest.mark.ci
+@pytest.mark.verify
 def test_all_packet_ids_of_qos_2_are_held_open(broker: BrokerProcess, bystander: Bystander) -> None:
     with MqttWire(broker.port(), Version.V3_1_1) as client:  # which has no receive maximum
         client.connect("all", clean_start=False)

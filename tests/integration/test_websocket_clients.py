@@ -68,7 +68,9 @@ def authority_of(broker: BrokerProcess) -> str:
 @pytest.mark.ci
 @pytest.mark.parametrize("kind", ["text", "binary"])
 @pytest.mark.parametrize("size", [0, 1000, MIB, 5 * MIB])
-@pytest.mark.parametrize("name", ["all", "secure", "http"])
+@pytest.mark.parametrize(
+    "name", ["all", *(pytest.param(name, marks=pytest.mark.verify) for name in ("secure", "http"))]
+)
 def test_stompjs_sends_receives_and_acknowledges(
     broker: BrokerProcess, name: str, size: int, kind: str
 ) -> None:

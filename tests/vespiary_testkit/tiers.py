@@ -166,12 +166,14 @@ def _verify() -> list[Part]:
     late = {"VESPIARY_LATE": os.environ.get("VESPIARY_LATE", "0.4")}
     late["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests/late"), str(ROOT / "tests")])
     many = {"VESPIARY_IMAGES": "1000000", "VESPIARY_CRASH_CYCLES": "100", "VESPIARY_FLIPS": "all"}
+    many |= {"VESPIARY_MACHINE_EXAMPLES": "120", "VESPIARY_ENGINE_EXAMPLES": "200"}
+    cases = {"VESPIARY_FUZZ_CASES": "80"}
     return [
         _C,
         _CHECK,
         _pytest("unit", "unit tests", _PLAIN, "tests/unit", "tests/repo", "tests/chart"),
         _pytest("integration", "stock clients and brokers on AIO", _PLAIN, "tests/integration"),
-        _pytest("fault", "faults, fuzz replay", _PLAIN, "tests/fault", "tests/fuzz"),
+        _pytest("fault", "faults, fuzz replay", _PLAIN, "tests/fault", "tests/fuzz", **cases),
         _pytest("crash", "kills, a million power cuts", _PLAIN, "tests/crash", **many),
         _pytest("mutants", "every mutant", _PLAIN, "tests/mutants", workers=2),
         _pytest("nio", "broker tests on NIO", _MORE, *_ON_NIO, **_NIO),

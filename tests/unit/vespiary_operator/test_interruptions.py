@@ -276,7 +276,7 @@ async def finish(world: UpgradeWorld, course: Course) -> None:
     raise AssertionError(f"no end: {world.stages}, {world.images()}, {world.upgrade()}")
 
 
-@pytest.mark.ci
+@pytest.mark.verify
 @pytest.mark.parametrize("name", COURSES)
 def test_an_operator_killed_in_an_upgrade_is_followed_by_one_that_goes_on(name: str) -> None:
     async def test() -> None:

@@ -148,7 +148,7 @@ UPGRADES = {
 }
 
 
-@pytest.mark.ci
+@pytest.mark.verify
 @pytest.mark.parametrize("is_bad", [False, True])
 def test_upgrades_have_their_reason_whichever_write_was_the_operators_last(is_bad: bool) -> None:
     async def test() -> None:

@@ -108,7 +108,7 @@ def _is_ready(pod: dict[str, Any]) -> bool:
     return bool(pod["status"]["conditions"][0]["status"] == "True")
 
 
-@pytest.mark.ci
+@pytest.mark.verify
 @pytest.mark.parametrize(("is_bad", "end"), [(False, "Complete"), (True, "RolledBack")])
 def test_an_operator_that_is_killed_at_any_write_goes_on(is_bad: bool, end: str) -> None:
     def is_over(world: UpgradeWorld) -> bool:

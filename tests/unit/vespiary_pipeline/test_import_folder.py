@@ -233,6 +233,7 @@ import_rows(Path(sys.argv[1]), rows, rows)
 """
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize(
     ("step", "count"),
     [("write", 0), ("write", 9), ("index", 1), ("flush", 0), ("flush", 3), ("flush", 6),

@@ -13,6 +13,8 @@ from jsonschema import Draft202012Validator
 from vespiary_spec.configuration import from_broker
 from vespiary_spec.resources import API_VERSION, Broker, JournalArchive
 
+pytestmark = pytest.mark.verify
+
 ROOT = Path(__file__).resolve().parents[3]
 CRD = ROOT / "crds/vespiary.dev_brokers.yaml"
 
@@ -26,7 +28,6 @@ def examples() -> list[Any]:
     ]
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("spec", examples())
 def test_what_a_page_shows_is_taken(spec: dict[str, Any]):
     version = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]

@@ -129,7 +129,7 @@ def _flips(disk: MemoryDisk, padding_step: int) -> Counter[str]:
 EVERY_BYTE = os.environ.get("VESPIARY_EVERY_BYTE") == "1"
 
 
-@pytest.mark.ci
+@pytest.mark.verify
 def test_every_byte_of_the_used_part_is_watched(small: MemoryDisk):
     """All of headers and records, and a part of the padding; all of it with VESPIARY_EVERY_BYTE."""
     disk = small.copy()

@@ -174,6 +174,7 @@ def test_a_run_that_is_killed_before_a_commit_to_delta_is_put_right(lake: Path) 
     assert registered(lake, "delta") == exported(lake)
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize("commit", [4, 5, 6])
 def test_a_run_that_is_killed_in_a_commit_to_iceberg_is_put_right(lake: Path, commit: int) -> None:
     """SQLite commits by unlinking its journal: three times for the catalogue, then for the table
@@ -209,6 +210,7 @@ def command(lake: Path, form: str) -> list[str]:
     return [sys.executable, "-m", "vespiary_testkit.lake_exports", str(lake), form]
 
 
+@pytest.mark.verify
 def test_runs_at_once_add_each_export_once(lake: Path, form: str) -> None:
     for at in range(4):
         write_export(lake, ODD[:2], 4 * at)

@@ -97,7 +97,7 @@ def interrupted_at(step: int, run: Callable[[], None]) -> bool:
     return False
 
 
-@pytest.mark.ci
+@pytest.mark.verify
 def test_an_interrupt_at_any_step_of_the_making_leaves_nothing(tmp_path: Path):
     def run() -> None:
         with ExitStack() as stack:

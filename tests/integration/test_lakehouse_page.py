@@ -12,9 +12,9 @@ import pytest
 
 from vespiary_testkit.lake_exports import write_export
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.verify
 
-PAGE = Path(__file__).resolve().parents[4] / "docs/howto/lakehouse.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/howto/lakehouse.md"
 RUN_S = 60.0
 
 
