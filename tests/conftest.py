@@ -30,16 +30,22 @@ NEEDS_PYSPARK = frozenset(
         "integration/test_stream_source.py",
         "unit/benchmarks/pipeline/test_live_queue_benchmark.py",
         "unit/benchmarks/pipeline/test_scan_benchmark.py",
+        "unit/vespiary_pipeline/lake/test_lake_tables.py",
+        "unit/vespiary_pipeline/test_archive_run.py",
         "unit/vespiary_pipeline/test_bad_input_bodies.py",
         "unit/vespiary_pipeline/test_bad_input_brokers.py",
         "unit/vespiary_pipeline/test_bad_input_paths.py",
         "unit/vespiary_pipeline/test_bad_input_spark.py",
+        "unit/vespiary_pipeline/test_bad_input_targets.py",
         "unit/vespiary_pipeline/test_broker_files.py",
+        "unit/vespiary_pipeline/test_cli_register.py",
+        "unit/vespiary_pipeline/test_cli_usage.py",
         "unit/vespiary_pipeline/test_failures.py",
         "unit/vespiary_pipeline/test_import_folder.py",
         "unit/vespiary_pipeline/test_import_writer.py",
         "unit/vespiary_pipeline/test_micro_batches.py",
         "unit/vespiary_pipeline/test_part_files.py",
+        "unit/vespiary_pipeline/test_progress.py",
         "unit/vespiary_pipeline/test_reporting.py",
         "unit/vespiary_pipeline/test_source_dead.py",
         "unit/vespiary_pipeline/test_source_journals.py",
@@ -50,8 +56,9 @@ NEEDS_PYSPARK = frozenset(
         "unit/vespiary_pipeline/transform/test_outcomes.py",
     )
 )
-"""Modules that import PySpark, without a JVM. They run in `.ci/run`, where it is installed: it is
-too large a download for `make test`. tests/repo/test_dependencies.py keeps the list complete."""
+"""Modules that need PySpark, Delta Lake or Iceberg, without a JVM. They run in `.ci/run`, where
+these are installed: they are too large a download for `make test`. tests/repo/test_dependencies.py
+keeps the list complete."""
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
