@@ -54,7 +54,7 @@ class PendingSequences:
             start = self._taken - len(again)
             self._sequences[start : self._taken] = again
             self._taken = start
-        elif self._taken > _MOVE_DOWN_MIN and 2 * self._taken >= len(self._sequences):
+        if self._taken > _MOVE_DOWN_MIN and 2 * self._taken >= len(self._sequences):
             del self._sequences[: self._taken]  # costs no more than what was taken
             self._taken = 0
 

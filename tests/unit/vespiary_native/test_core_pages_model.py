@@ -34,6 +34,7 @@ from vespiary_testkit.seeds import seed_for
 
 QUEUES = (1, 2)
 FOREVER = 1 << 62
+LIVES_MAX = 5
 
 
 class Life:
@@ -474,11 +475,16 @@ def test_every_cut_keeps_what_was_confirmed_and_no_more(
 @pytest.mark.ci
 @pytest.mark.parametrize("case", range(5))
 def test_every_cut_keeps_it_whatever_goes_wrong(make: Callable[..., CoreRig], case: int) -> None:
-    life = FaultyLife(make, seed_for(f"faulty pages model {case}"))
-    life.live()
     wanted = {"read failed", "long read", "damaged footer", "crash"}
-    assert (+life.fates).keys() >= wanted, life.fates
-    check_cuts(life)
+    seen: Counter[str] = Counter()
+    for number in range(LIVES_MAX):
+        life = FaultyLife(make, seed_for(f"faulty pages model {case} {number}"))
+        life.live()
+        check_cuts(life)
+        seen += life.fates
+        if seen.keys() >= wanted:
+            return
+    raise AssertionError(f"what it is for did not happen: {seen}")
 
 
 def check_cuts(life: Life) -> None:

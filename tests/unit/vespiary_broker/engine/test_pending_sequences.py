@@ -22,6 +22,17 @@ def test_they_come_in_the_order_of_adding_and_each_once() -> None:
     assert (len(pending), pending.first(1)) == (0, [])
 
 
+def test_one_that_stays_does_not_keep_those_that_passed_it() -> None:
+    pending = PendingSequences()
+    pending.add(1)
+    for number in range(2, 100_000):
+        pending.add(number)
+        assert pending.first(2) == [1, number]
+        pending.drop(2, [1])
+    assert len(pending) == 1
+    assert len(pending._sequences) <= 2 + 2048
+
+
 @pytest.mark.parametrize("case", range(20))
 def test_against_a_list(case: int) -> None:
     chance = random.Random(seed_for(f"pending sequences {case}"))
