@@ -17,7 +17,7 @@ from vespiary_testkit.metrics_page import metric
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.verify
 
 MIB = 1024 * 1024
 QUEUES = int(os.environ.get("VESPIARY_QUEUES", "1000"))

@@ -15,7 +15,7 @@ from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.memory_group import memory_group
 from vespiary_testkit.stomp_peer import StompPeer
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.verify
 
 KIB, MIB = 1024, 1024 * 1024
 LIMIT_BYTES = 256 * MIB

@@ -103,7 +103,7 @@ def test_large_bodies_go_along_and_are_there_as_long_as_anybody_has_them(tmp_pat
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("act", ["move", "change-priority"])
+@pytest.mark.parametrize("act", ["move", pytest.param("change-priority", marks=pytest.mark.verify)])
 def test_kill_9_in_the_middle_loses_and_doubles_nothing(tmp_path: Path, act: str):
     broker = BrokerProcess(tmp_path / "data", "journal-file-size=1MiB")
     broker.start()

@@ -57,7 +57,7 @@ def again(broker: BrokerProcess, end: End) -> None:
 
 @pytest.mark.ci
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-@pytest.mark.parametrize("version", ["3.1.1", "5"])
+@pytest.mark.parametrize("version", [pytest.param("3.1.1", marks=pytest.mark.verify), "5"])
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_stream_goes_on_over_restarts(
     broker: BrokerProcess, end: End, version: str, qos: int

@@ -61,7 +61,7 @@ def address(broker: BrokerProcess) -> dict[str, Any]:
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("limit", [BY_BYTES, BY_MESSAGES])
+@pytest.mark.parametrize("limit", [BY_BYTES, pytest.param(BY_MESSAGES, marks=pytest.mark.verify)])
 def test_senders_are_refused_when_memory_and_pages_are_full(tmp_path: Path, limit: str) -> None:
     data = tmp_path / "data"
     policy = "address-settings.orders.page-full-policy=FAIL"

@@ -71,7 +71,7 @@ def taken(broker: BrokerProcess, queue: str, count: int) -> list[int]:
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("is_restarted", [pytest.param(False, marks=pytest.mark.verify), True])
 def test_what_expires_in_closed_pages_leaves_them(tmp_path: Path, *, is_restarted: bool) -> None:
     with BrokerProcess(tmp_path / "data", *SETTINGS) as broker:
         expires_ms = now_ms() + 6_000

@@ -44,6 +44,8 @@ BUDGET_S = 8 * 60
 BUDGET_CORES = 2
 WORKERS = 3
 """Processes of pytest on two cores: a third of what an integration test does is waiting."""
+MANY_WORKERS = 4
+"""The same where half of it is waiting: for times to pass, for programs to start and to end."""
 
 
 class Part(NamedTuple):
@@ -153,7 +155,7 @@ def _ci() -> list[Part]:
     return [
         _CHECK,
         *_test(),
-        _pytest("rest", "the other tests on AIO", _REST, *_ALL),
+        _pytest("rest", "the other tests on AIO", _REST, *_ALL, workers=MANY_WORKERS),
         _pytest("mutants", "a fifth of the mutants", _PLAIN, "tests/mutants", workers=2, **fifth),
         _pytest("spark", "core of the pipeline", "spark and not verify", "tests/spark", workers=1),
         _pytest("jms", "Jakarta Messaging", "jms and not verify", "tests/integration", workers=1),
