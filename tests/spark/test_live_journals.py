@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from vespiary_pipeline.transform import live
 from vespiary_spec.errors import JournalError
-from vespiary_testkit.faulty_disk import MemoryDisk, crash_images
+from vespiary_testkit.faulty_disk import MemoryDisk, crash_images, disk_steps
 from vespiary_testkit.journal_lives import record_lives
 from vespiary_testkit.journal_records import write_journal
 from vespiary_testkit.journal_workload import recover
@@ -28,7 +28,7 @@ CUTS = 8  # of each life
 def images_of(folder: Path, seed: int) -> Iterator[tuple[str, MemoryDisk]]:
     """Yield what some power cuts in the lives of a seed leave, and their end."""
     log = record_lives(folder, seed)
-    cuts = random.Random(seed).sample(range(1, len(log)), CUTS)
+    cuts = random.Random(seed).sample(disk_steps(log), CUTS)
     for cut in [*sorted(cuts), len(log)]:
         for image in crash_images(log[:cut], seed=cut, start=cut - 1, subsets_max=1, torn_max=1):
             yield f"seed {seed}, cut {cut}", image.disk

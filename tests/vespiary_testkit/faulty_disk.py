@@ -371,6 +371,13 @@ def recorded(
     return tuple(disk.log)
 
 
+def disk_steps(log: list[Op]) -> list[int]:
+    """Return the steps behind which a cut may leave something else than the cut before: not names
+    that no flush covers yet, nor marks. Counted from 1, as ends of `log`."""
+    kinds = ("write", "done", "flush", "folder")
+    return [number for number, op in enumerate(log, 1) if op.kind in kinds]
+
+
 def crash_images(
     log: list[Op],
     *,

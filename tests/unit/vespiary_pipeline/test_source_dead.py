@@ -31,7 +31,7 @@ from vespiary_native.columns import scan
 from vespiary_pipeline.sources import dead
 from vespiary_spec.errors import ConfigError, JournalError
 from vespiary_testkit.block_builder import FOLDER, Builder
-from vespiary_testkit.faulty_disk import crash_images
+from vespiary_testkit.faulty_disk import crash_images, disk_steps
 from vespiary_testkit.journal_lives import record_lives
 from vespiary_testkit.journal_workload import recover
 from vespiary_testkit.live_stories import COUNTS, STORIES, ack, add, commit, copy, page, told
@@ -197,7 +197,7 @@ def test_lives_that_are_cut_anywhere(tmp_path: Path) -> None:
     for case in range(6):
         seed = seed_for(f"dead lives {case}")
         log = record_lives(tmp_path, seed)
-        for cut in [*random.Random(seed).sample(range(1, len(log)), 3), len(log)]:
+        for cut in [*random.Random(seed).sample(disk_steps(log), 3), len(log)]:
             images = crash_images(log[:cut], seed=cut, start=cut - 1, subsets_max=1, torn_max=1)
             for image in images:
                 feed = functools.partial(recover, image.disk, tmp_path)

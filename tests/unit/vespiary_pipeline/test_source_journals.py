@@ -16,7 +16,7 @@ from vespiary_codec.journal.record import AddRecord, Place, SealRecord
 from vespiary_pipeline.files import is_locked
 from vespiary_spec.errors import CorruptRecord, ForeignJournal, JournalError, SourceChanged
 from vespiary_testkit.block_builder import FOLDER, Builder
-from vespiary_testkit.faulty_disk import MemoryDisk, crash_images
+from vespiary_testkit.faulty_disk import MemoryDisk, crash_images, disk_steps
 from vespiary_testkit.journal_lives import record_lives
 from vespiary_testkit.journal_records import write_freed_files, write_journal
 from vespiary_testkit.journal_rows import RowSink
@@ -57,7 +57,7 @@ def journal(tmp_path: Path) -> tuple[Path, MemoryDisk, Path]:
 def test_lives_that_are_cut_anywhere(tmp_path: Path, case: int) -> None:
     seed = seed_for(f"source lives {case}")
     log = record_lives(tmp_path, seed)
-    cuts = random.Random(seed).sample(range(1, len(log)), 6)
+    cuts = random.Random(seed).sample(disk_steps(log), 6)
     compared = 0
     for cut in [*sorted(cuts), len(log)]:
         images = crash_images(log[:cut], seed=cut, start=cut - 1, subsets_max=1, torn_max=1)

@@ -17,12 +17,12 @@ from vespiary_broker.engine.engine import make_engine
 from vespiary_broker.engine.wanted import Act, Wanted
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_codec.journal.record import AckRecord, AddRecord
-from vespiary_testkit import product_loop
 from vespiary_testkit.duplicates_workload import bindings, new_ids
 from vespiary_testkit.faulty_disk import MemoryDisk, crash_images, recorded
 from vespiary_testkit.journal_workload import LiveSet, open_memory, recover
 from vespiary_testkit.memory_journal import NoLock
 from vespiary_testkit.seeds import seed_for
+from vespiary_testkit.virtual_time import run_virtual
 
 # Fixed: the workload must go through what matters, and so must the harness's own tests.
 SEED = 11
@@ -173,7 +173,7 @@ def test_without_the_transaction_the_cuts_do_find_a_message_twice(folder: Path):
     for _ in range(LIVES_MAX):  # which halves share a block depends on how busy the machine is
         disk = MemoryDisk()
         logging.disable(logging.WARNING)
-        product_loop.run(live(folder, disk, WithoutTransactions))
+        run_virtual(live(folder, disk, WithoutTransactions))
         logging.disable(logging.NOTSET)
         for image in crash_images(disk.log, seed=SEED, torn_max=3, subsets_max=8):
             if wrong_on(image.disk, folder, image.marks):

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from vespiary_testkit import product_loop
 from vespiary_testkit.duplicates_workload import Producer, found_on, judge, live, new_ids
 from vespiary_testkit.faulty_disk import MemoryDisk, Op, crash_images, recorded
 from vespiary_testkit.faulty_ring import MemoryRing
 from vespiary_testkit.journal_workload import open_memory
 from vespiary_testkit.seeds import seed_for
+from vespiary_testkit.virtual_time import run_virtual
 
 SHARDS = 3
 # Fixed: the workload must go through what matters, and so must the harness's own tests.
@@ -59,7 +59,7 @@ def test_without_the_flush_the_cuts_do_find_a_loss(folder: Path):
     """The mutation: were the flush to go missing, this harness would see it."""
     disk = MemoryDisk()
     logging.disable(logging.WARNING)
-    product_loop.run(live(folder, disk, functools.partial(MemoryRing, is_forgetful=True)))
+    run_virtual(live(folder, disk, functools.partial(MemoryRing, is_forgetful=True)))
     logging.disable(logging.NOTSET)
     for image in crash_images(disk.log, seed=SEED, subsets_max=2, torn_max=0):
         try:
@@ -92,4 +92,4 @@ def test_ids_outlive_a_slow_start(folder: Path):
         await journal.close()
         assert found_on(disk, folder)[1].count == kept.count
 
-    product_loop.run(lives())
+    run_virtual(lives())

@@ -12,7 +12,6 @@ import pytest
 
 from vespiary_broker.store import keeper
 from vespiary_broker.store.writer import MessageJournal
-from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_disk import MemoryDisk, Op, crash_images
 from vespiary_testkit.journal_workload import (
     QUEUES,
@@ -24,6 +23,7 @@ from vespiary_testkit.journal_workload import (
     until,
 )
 from vespiary_testkit.seeds import seed_for
+from vespiary_testkit.virtual_time import run_virtual
 
 # Fixed: the workload must go through what matters, and so must the harness's own tests.
 SEED = 7
@@ -79,7 +79,7 @@ def _recorded(folder: Path) -> tuple[tuple[Op, ...], int, int]:
     """Return the log, where the compaction's life begins in it, and what was moved."""
     disk = MemoryDisk()
     logging.disable(logging.INFO)
-    moved = product_loop.run(_life(folder, disk))
+    moved = run_virtual(_life(folder, disk))
     logging.disable(logging.NOTSET)
     start = next(i for i, op in enumerate(disk.log) if op.name == "filled 0 0")
     log = [op for op in disk.log if op.name != "filled 0 0"]
@@ -144,7 +144,7 @@ def test_freeing_before_the_checkpoint_is_durable_would_be_found(
     monkeypatch.setattr("vespiary_broker.store.writer.FileKeeper", Hasty)
     monkeypatch.setattr("vespiary_broker.store.compaction.Compaction._settle", _never_settle)
     disk = MemoryDisk()
-    product_loop.run(_life(folder, disk))
+    run_virtual(_life(folder, disk))
     log = [op for op in disk.log if op.name != "filled 0 0"]
     for image in crash_images(log, seed=SEED, subsets_max=2, torn_max=0):
         try:

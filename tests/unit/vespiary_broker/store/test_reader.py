@@ -16,6 +16,7 @@ from vespiary_spec.errors import CorruptRecord, StorageError
 from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.journal_workload import Client, open_memory, until
+from vespiary_testkit.virtual_time import run_virtual
 
 
 async def _write(folder: Path, disk: MemoryDisk, *, is_closed: bool) -> dict[int, int]:
@@ -50,7 +51,7 @@ def disk() -> MemoryDisk:
 
 
 def test_a_good_journal(tmp_path: Path, disk: MemoryDisk):
-    counts = product_loop.run(_write(tmp_path, disk, is_closed=True))
+    counts = run_virtual(_write(tmp_path, disk, is_closed=True))
     report = read_journal(tmp_path, disk=disk)
     assert (report.finding, report.error, report.error_text) == (Finding.GOOD, None, "")
     assert report.live_messages == counts
@@ -69,7 +70,7 @@ def test_a_good_journal(tmp_path: Path, disk: MemoryDisk):
 
 
 def test_a_torn_end(tmp_path: Path, disk: MemoryDisk):
-    product_loop.run(_write(tmp_path, disk, is_closed=False))
+    run_virtual(_write(tmp_path, disk, is_closed=False))
     before = read_journal(tmp_path, disk=disk)
     last = [file for file in before.files if file.state == "used"][-1]
     place = 4096 + last.used_bytes
@@ -82,7 +83,7 @@ def test_a_torn_end(tmp_path: Path, disk: MemoryDisk):
 
 
 def test_damage_is_found_with_its_place(tmp_path: Path, disk: MemoryDisk):
-    product_loop.run(_write(tmp_path, disk, is_closed=True))
+    run_virtual(_write(tmp_path, disk, is_closed=True))
     path = next(p for p in sorted(disk.files) if p.name == "activemq-data-1.hq")
     disk.flip(path, 4096 + 200, 0)
     report = read_journal(tmp_path, disk=disk)

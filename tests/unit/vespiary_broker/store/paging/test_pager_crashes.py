@@ -11,11 +11,11 @@ import pytest
 
 from vespiary_broker.store.paging.page_files import PageFiles
 from vespiary_spec.errors import VespiaryError
-from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_disk import MemoryDisk, Op, crash_images
 from vespiary_testkit.journal_workload import judge, until
 from vespiary_testkit.paging_rig import PagingClient, PagingRig, recover_paged
 from vespiary_testkit.seeds import seed_for
+from vespiary_testkit.virtual_time import run_virtual
 
 # Fixed: the workload must go through what matters, and so must the harness's own tests.
 SEED = 11
@@ -50,7 +50,7 @@ def _recorded(folder: Path) -> tuple[tuple[Op, ...], int]:
     """Return the log, and how many pages went."""
     disk = MemoryDisk()
     logging.disable(logging.INFO)
-    removed = product_loop.run(_life(folder, disk))
+    removed = run_virtual(_life(folder, disk))
     logging.disable(logging.NOTSET)
     return tuple(disk.log), removed
 
@@ -108,7 +108,7 @@ def test_each_rule_that_is_broken_is_found(
     disk = MemoryDisk()
     _leave_out(disk, monkeypatch, rule)
     logging.disable(logging.INFO)
-    product_loop.run(_life(folder, disk))
+    run_virtual(_life(folder, disk))
     logging.disable(logging.NOTSET)
     assert _is_found(disk, folder)
 
