@@ -13,9 +13,9 @@ from vespiary_broker.store.files import MESSAGE_FORM, FileForm
 from vespiary_codec.journal.record import RawRecord
 from vespiary_native.choice import block_verifier
 from vespiary_spec.errors import CorruptRecord
-from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.journal_workload import Client, open_memory
+from vespiary_testkit.virtual_time import run_virtual
 
 UNKNOWN_TYPE = 99
 
@@ -51,7 +51,7 @@ def write_journal(
 ) -> None:
     """Live a small life: sends, acknowledgements, transactions, rolls, reclaimed files."""
     with locked_elsewhere(folder, disk) as place:
-        product_loop.run(_live(place, disk, turns, is_closed=is_closed))
+        run_virtual(_live(place, disk, turns, is_closed=is_closed))
 
 
 async def _live_and_let_go(folder: Path, disk: MemoryDisk) -> None:
@@ -69,7 +69,7 @@ async def _live_and_let_go(folder: Path, disk: MemoryDisk) -> None:
 def write_freed_files(folder: Path, disk: MemoryDisk) -> None:
     """Live a life of which files are freed and not used again; two messages are live at its end."""
     with locked_elsewhere(folder, disk) as place:
-        product_loop.run(_live_and_let_go(place, disk))
+        run_virtual(_live_and_let_go(place, disk))
 
 
 @contextmanager
