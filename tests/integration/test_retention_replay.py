@@ -87,7 +87,7 @@ def test_consumed_messages_are_replayed_once(tmp_path: Path):
             peer.connect()
             peer.send("SUBSCRIBE", {"id": "1", "destination": "/queue/again", "ack": "auto"})
             found = peer.receive_messages(done["confirmed"])
-            peer.receive_nothing()
+            assert not peer.receive_rest("/queue/again")
         assert [f.get("n") for f in found] == [str(2 * i + 1) for i in range(len(found))]
         assert all(frame.body == BODY for frame in found)
         assert found[0].get("original-destination") == "/queue/in"

@@ -190,11 +190,3 @@ class StompPeer:
         if event is NEED_DATA and select.select([self.socket], [], [], 0)[0]:
             event = self.receive()
         assert event is NEED_DATA, f"unexpected {event}"
-
-    def receive_nothing(self, seconds: float = 0.15) -> None:
-        """Check that nothing comes for a while; prefer `receive_rest` and `check_silent`."""
-        try:
-            frame = self.receive(seconds)
-        except TimeoutError:
-            return
-        raise AssertionError(f"unexpected {frame}")
