@@ -76,16 +76,16 @@ run: $(VENV)/.run ## start a broker on loopback with its data in ./data
 	@exec $(BIN)/vespiary run --data $(DATA) --port $(PORT)
 
 # --- tests, in three tiers: docs/internals/proofs.md ------------------------------------------------
-test: $(VENV)/.test ## before each commit, 8 minutes: the core of all tests; needs neither Java nor a cluster
+test: $(VENV)/.test ## quick tests, before each commit (at most 8 minutes); needs neither Java nor a cluster
 	@$(TIERS) test $(PARTS)
 
-ci: ## before each landing, 35 minutes: check, test, other integration tests, Spark, JMS, mutants, e2e smoke
+ci: ## what CI runs, before landing (at most 35 minutes): check, test, tests marked ci, mutants, Spark, JMS, fuzzing, e2e smoke
 	@.ci/run ci $(PARTS)
 
-verify: ## before an issue is resolved, hours, resumable: every test, engine, mutant and kill; PART=NAME runs one part
+verify: ## everything, before an issue is closed (hours, resumable); PART=NAME runs one part
 	@.ci/run verify $(PARTS)
 
-e2e: $(VENV)/.dev ## all tests on a real Kubernetes (KUBECONFIG, or the cluster script beside the repository)
+e2e: $(VENV)/.dev ## the whole e2e suite on a Kubernetes cluster (KUBECONFIG)
 	@$(TIERS) verify --part e2e --part e2e-alone
 
 fuzz: $(VENV)/.dev ## malformed input for each protocol decoder and, with clang, each C scanner; FUZZ_INPUTS each (default: a million)
@@ -97,7 +97,7 @@ corpus: $(VENV)/.dev ## search for new fuzz inputs by coverage, FUZZ_SECONDS per
 	@PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.fuzz_runs grow --seconds $(FUZZ_SECONDS) --processes $(PROCESSES)
 	@PYTHONPATH=tests $(BIN)/python -m vespiary_testkit.fuzz_runs keep
 
-check: $(VENV)/.dev lint types layers gen-check c-warnings ## format, lint, types, layers, drift, C warnings
+check: $(VENV)/.dev lint types layers gen-check c-warnings ## format, lint, types, layers, generated files, C warnings
 
 bench: $(VENV)/.dev ## measure; prints the machine, the durability class and the settings
 	$(BIN)/python -m benchmarks
@@ -105,22 +105,22 @@ bench: $(VENV)/.dev ## measure; prints the machine, the durability class and the
 bench-journal: $(VENV)/.dev ## measure the journal alone, beside the raw disk, and its recovery
 	$(BIN)/python -m benchmarks.journal
 
-bench-paging: $(VENV)/.dev ## measure a backlog larger than the memory, and a lazy queue beside a fast one
+bench-paging: $(VENV)/.dev ## measure a backlog larger than the memory, and a slow queue next to a fast one
 	$(BIN)/python -m benchmarks.paging
 
-bench-engine: $(VENV)/.dev ## measure many queues beside few, and many subscribers of one address
+bench-engine: $(VENV)/.dev ## measure 10,000 queues against 10, and many subscribers of one address
 	$(BIN)/python -m benchmarks.engine
 
-bench-protocols: $(VENV)/.dev ## measure STOMP, MQTT and AMQP, from each to each, with TLS, and ten thousand idle connections
+bench-protocols: $(VENV)/.dev ## measure STOMP, MQTT and AMQP in every combination, with TLS, and ten thousand idle connections
 	$(BIN)/python -m benchmarks.protocols
 
-bench-attacks: $(VENV)/.dev ## measure what hostile clients cost a side flow: latency and memory
+bench-attacks: $(VENV)/.dev ## measure the effect of hostile clients on other traffic: latency and memory
 	$(BIN)/python -m benchmarks.protocols.attacks
 
 bench-pipeline: $(VENV)/.dev ## measure how fast journals become columns, on one core and through Spark
 	$(BIN)/python -m benchmarks.pipeline
 
-bench-operator: $(VENV)/.dev ## measure the operator on the cluster of KUBECONFIG: repairs, and 500 Brokers without machines
+bench-operator: $(VENV)/.dev ## measure the operator on the cluster of KUBECONFIG: repairs, and 500 Brokers whose pods never run
 	$(BIN)/python -m benchmarks.operator
 
 image: ## build vespiary/broker, vespiary/operator and vespiary/pipeline with podman or docker
@@ -136,10 +136,10 @@ tools: $(VENV)/.dev ## build promtool, kube-score and kubeconform for the chart'
 java: ## make sure that Spark finds Java 17 or newer; as root on Debian, install it
 	@.ci/java
 
-maven: ## make sure that the tests of JMS find a JDK of version 17 or newer and Maven; as root on Debian, install them
+maven: ## make sure that the JMS tests find JDK 17 or newer and Maven; as root on Debian, install them
 	@.ci/maven
 
-clang: ## make sure that the scanners of C can be fuzzed (clang with libFuzzer); as root on Debian, install it
+clang: ## make sure that the C scanners can be fuzzed (clang with libFuzzer); as root on Debian, install it
 	@.ci/clang >/dev/null
 
 gen: $(VENV)/.dev ## write crds/*.yaml, the chart's schema and RBAC, and docs/reference from the code

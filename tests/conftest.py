@@ -1,4 +1,4 @@
-"""Set-up of every test: the repository's root on the path, the seed, and which engine runs.
+"""Set-up of every test: the repository's root on the path, the seed, and the header of the report.
 
 Also decides which tests a tier leaves out: those in quarantine, and those whose libraries are not
 installed.
@@ -71,7 +71,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect without looking for garbage: thousands of tests are made, and all of them stay."""
+    """Collect tests without the garbage collector: thousands are created, and none is freed."""
     gc.disable()
     try:
         return (yield)
@@ -81,7 +81,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what needs PySpark `ci`; leave out what is in quarantine, except in `make verify`."""
+    """Mark modules that need PySpark `ci`; set quarantined tests apart.
+
+    `make test` and `.ci/run` leave them out; in `make verify` they may fail.
+    """
     for item in items:
         if item.path in NEEDS_PYSPARK:
             item.add_marker(pytest.mark.ci)
@@ -108,7 +111,9 @@ def pytest_configure(config: pytest.Config) -> None:
         from vespiary_testkit.seeded_hypothesis import configure
 
         configure(config)
-    report = os.environ.pop("VESPIARY_RUN_REPORT", None)  # of this run, not of those it starts
+    report = os.environ.pop(
+        "VESPIARY_RUN_REPORT", None
+    )  # for this process alone, not for its children
     if report is not None:
         from vespiary_testkit.run_report import RunReport
 
@@ -126,7 +131,7 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the seed also where there is no header, and the line that repeats each failed test."""
+    """Print the seed even with `-q`, and the command that repeats each failed test."""
     if not terminalreporter.showheader:
         terminalreporter.write_line(f"vespiary: seed {seeds.run_seed()}")
     reports = [r for kind in ("failed", "error") for r in terminalreporter.stats.get(kind, [])]
@@ -135,14 +140,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     asked = getattr(terminalreporter.config.option, "hypothesis_seed", None)
     is_other = asked is not None and str(asked) != str(seeds.run_seed())
     options = [f"--hypothesis-seed={asked}"] if is_other else []
-    terminalreporter.section("to repeat what failed", "-")
+    terminalreporter.section("to repeat the failures", "-")
     for node_id in dict.fromkeys(report.nodeid for report in reports):
         terminalreporter.write_line(seeds.replay_line(node_id, os.environ, *options))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def no_mount_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Take back what this process's tests have mounted, even when it is killed."""
+    """Unmount everything that this process's tests have mounted, even if it is killed."""
     from vespiary_testkit.mount_guard import mounts_end_with
 
     if os.geteuid() != 0:

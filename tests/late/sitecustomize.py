@@ -1,9 +1,9 @@
 """Threads and sockets that are late, at random: what a busy machine does now and then.
 
 A test, or the product, that takes for granted what comes right after something else fails here in
-minutes, not once in ten thousand runs. `make late` puts this folder on PYTHONPATH, so that it is in
-the tests and in all Python processes that they start. Owns nothing; does nothing without
-VESPIARY_LATE, the share of results that are late (0 to 1).
+minutes, not once in ten thousand runs. `make verify PART=late` puts this folder on PYTHONPATH, so
+that it is in the tests and in all Python processes that they start. Owns nothing; does nothing
+without VESPIARY_LATE, the share of results that are late (0 to 1).
 
 What is late: the start of work in a thread, its result, and what a selector says is ready (asked
 again, it says so again); with uvloop, whose selector is in C, what the readers of descriptors are

@@ -1,4 +1,4 @@
-"""`make late`: lateness is there where it is asked for, and nowhere else."""
+"""`make verify PART=late`: lateness is there where it is asked for, and nowhere else."""
 
 from __future__ import annotations
 

@@ -149,15 +149,43 @@ def test_verify_resumes_on_the_same_commit_alone(
     assert record["parts"]["good"]["counts"] == {"passed": 1, "failed": 0}
     capfd.readouterr()
 
-    monkeypatch.setenv("VESPIARY_SEED", "8")
+    monkeypatch.delenv("VESPIARY_SEED")
     (root / "tests/integration/test_bad.py").write_text("def test_mended():\n    pass\n")
     assert run_tier("verify", [good, bad]) == 0
-    assert "good: passed before" in capfd.readouterr().out
+    assert "good: has passed" in capfd.readouterr().out
     assert json.loads(tiers.RECORD.read_text())["seed"] == 7, "a resumed run keeps its seed"
+    monkeypatch.setenv("VESPIARY_SEED", "8")
+    assert run_tier("verify", [good]) == 0
+    assert "has passed" not in capfd.readouterr().out, "another seed begins a new record"
+    assert json.loads(tiers.RECORD.read_text())["seed"] == 8
     for changed in ({"rev-parse": "def"}, {"status": " M file"}):
         state |= changed
         assert run_tier("verify", [good]) == 0
-        assert "passed before" not in capfd.readouterr().out
+        assert "has passed" not in capfd.readouterr().out
+
+
+def test_two_runs_of_verify_at_a_time_lose_no_part_of_each_other(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiers, "_git", lambda *asked: {"rev-parse": "abc", "status": ""}[asked[0]])
+    good = ("tests/integration/test_good.py",)
+    record = tiers.start_record()
+    assert run_tier("verify", [Part("other", "", good, workers=1)]) == 0
+    tiers.add_to_record(record, Part("one", "", good), Outcome(True, {}, 1.0, 1.0, ()))
+    assert set(json.loads(tiers.RECORD.read_text())["parts"]) == {"one", "other"}
+    assert run_tier("verify", [Part("third", "", good, workers=1)]) == 0
+    assert set(json.loads(tiers.RECORD.read_text())["parts"]) == {"one", "other", "third"}
+
+
+def test_a_rerun_counts_once_however_often_the_run_is_resumed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiers, "_git", lambda *asked: {"rev-parse": "abc", "status": ""}[asked[0]])
+    part = _part("tests/integration/test_by_chance.py")
+    assert run_tier("verify", [part]) == 0
+    assert run_tier("verify", [part]) == 0
+    runs = [json.loads(line) for line in tiers.HISTORY.read_text().splitlines()]
+    assert runs == [["tests/integration/test_by_chance.py::test_by_chance"], []]
 
 
 def test_a_test_that_is_rerun_twice_is_named(tmp_path: Path) -> None:
@@ -178,7 +206,7 @@ def test_make_test_fails_over_its_budget(
         outcome = Outcome(is_good=True, counts={}, seconds=1.0, summed_s=summed_s, reruns=())
         monkeypatch.setattr(tiers, "run_part", lambda part, outcome=outcome: outcome)
         assert run_tier("test", [part]) == code
-        assert ("over its budget" in capfd.readouterr().out) == bool(code)
+        assert ("exceeds its limit" in capfd.readouterr().out) == bool(code)
 
 
 @pytest.mark.parametrize("tier", ["test", "ci", "verify"])

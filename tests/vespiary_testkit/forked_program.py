@@ -1,12 +1,12 @@
-"""Programs of this repository in processes of their own, forked off one that has imported them.
+"""Starts the repository's programs by forking a process that has already imported them.
 
-A start of Python with all that a broker imports takes a second of a processor, and the tests start
-a thousand brokers. `start` forks each off a nursery: a process that has done the imports, has run
-nothing, and is kept for the next. What the program does, from the reading of its arguments on, is
-as in a process started afresh (`python -m`); tests/integration/test_cli_run.py starts those.
+Importing everything that a broker needs takes a second of CPU time, and the tests start a thousand
+brokers. `start` therefore forks from a *nursery*: a process that has imported the modules and has
+run nothing. From the parsing of its arguments on, a forked program behaves like one that was
+started with `python -m`; tests/integration/test_cli_run.py covers real starts.
 
-Owner of a nursery: the process of the test run that first needed it. It ends with that process.
-`VESPIARY_FRESH_PROCESSES=1` does without.
+A nursery belongs to the test process that first needed it, and ends with it.
+`VESPIARY_FRESH_PROCESSES=1` turns forking off.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PRELOADED = (
     "uvloop",
 )
 _AT_IMPORT = ("VESPIARY_", "PYTHON")
-"""Variables that may have been looked at when something was imported: a nursery for each set."""
+"""Variables that may be read at import time: each combination has a nursery of its own."""
 _MESSAGE_BYTES = 256 * 1024
 
 
@@ -45,7 +45,7 @@ class ForkedProcess:
 
     Args:
         stdout: The reading end of its output.
-        status: What the nursery tells of it: its number, and how it ended.
+        status: Socket on which the nursery reports the process id and the exit status.
     """
 
     def __init__(self, stdout: TextIO, status: socket.socket) -> None:
@@ -53,7 +53,7 @@ class ForkedProcess:
         self.returncode: int | None = None
         self._status = status
         told = status.recv(64)
-        assert told, "the nursery could not start it: what it says stands in the output of the run"
+        assert told, "the nursery could not start the program; its output is in the log of the run"
         self.pid = int(told)
 
     def poll(self) -> int | None:
@@ -91,7 +91,7 @@ class ForkedProcess:
 
 
 class _Nursery:
-    """The process that forks, seen from the test run."""
+    """The test process's side of a nursery."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -108,7 +108,7 @@ class _Nursery:
     def start(
         self, program: str, arguments: list[str], environment: dict[str, str], stderr: int
     ) -> ForkedProcess:
-        """Have one forked."""
+        """Fork a program."""
         told = {"program": program, "arguments": arguments, "environment": environment}
         message = json.dumps({**told, "folder": str(Path.cwd())}).encode()
         assert len(message) < _MESSAGE_BYTES, "an environment too large for one message"
@@ -123,7 +123,7 @@ class _Nursery:
         return ForkedProcess(open(reading, encoding="utf-8"), ours)
 
     def close(self) -> None:
-        """Let it end."""
+        """Stop the nursery."""
         self._control.close()
         self._process.wait()
 
@@ -185,8 +185,8 @@ def _await_request(control: socket.socket) -> tuple[dict[str, object], list[int]
                 pid, status = key.data
                 ended.unregister(key.fd)
                 os.close(key.fd)
-                # Told first, and only then let go: as long as nobody was told, its number is its
-                # own, and a signal to it does no harm.
+                # Reported before it is reaped: until the client knows of the end, the process id
+                # stays reserved, so a signal to it does no harm.
                 ended_how = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
                 assert ended_how is not None
                 is_exit = ended_how.si_code == os.CLD_EXITED
@@ -197,14 +197,14 @@ def _await_request(control: socket.socket) -> tuple[dict[str, object], list[int]
 
 
 def _end_all(ended: selectors.BaseSelector) -> None:
-    """Kill what still runs: the test run is over, or was killed itself."""
+    """Kill the processes that still run: the test run has ended or was killed."""
     for key in ended.get_map().values():
         if key.data is not None:
             os.kill(key.data[0], signal.SIGKILL)
 
 
 def _forget_siblings(ended: selectors.BaseSelector) -> None:
-    """Close what a forked process has of the nursery's."""
+    """Close the nursery's descriptors in a forked process."""
     for key in list(ended.get_map().values()):
         if key.data is not None:
             os.close(key.fd)
@@ -228,7 +228,7 @@ def _serve(request: dict[str, object], output: int, errors: int) -> None:
 
 
 def main() -> None:
-    """Import, then fork for whoever asks at the socket."""
+    """Import the modules, then fork on request."""
     control = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks it to fork is interrupted, and closes
     for name in PRELOADED:

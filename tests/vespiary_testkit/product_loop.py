@@ -1,9 +1,10 @@
-"""Runs the product's code in tests on the product's event loop (`app.event_loop`: uvloop).
+"""Runs broker code in tests on the event loop of production (`app.event_loop`: uvloop).
 
-asyncio's own loop hides faults: an assertion about a transport's class held on it, and broke the
-HTTP port of every real broker. A callback that raises is only logged by an event loop; here it
-fails the test. Tests of virtual time have a loop of their own (`virtual_time`), and the operator,
-which runs on asyncio's loop, is tested on that one. tests/repo/test_event_loop.py checks this rule.
+asyncio's own loop hides bugs: an assertion about a transport's class passed on it and failed on
+uvloop, which broke the HTTP port of every real broker. An event loop only logs a callback that
+raises; here that fails the test. Tests on virtual time have a loop of their own (`virtual_time`),
+and the operator, which runs on asyncio's loop, is tested on that one. tests/repo/test_event_loop.py
+checks this rule.
 """
 
 from __future__ import annotations

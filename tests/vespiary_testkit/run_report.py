@@ -1,7 +1,7 @@
-"""A pytest plugin that writes what a run's tests did and how long they took, for `tiers`.
+"""A pytest plugin that records the outcome and the duration of each test, for `tiers`.
 
-tests/conftest.py registers it when `VESPIARY_RUN_REPORT` names a file. With pytest-xdist the
-controlling process alone writes.
+tests/conftest.py registers it when `VESPIARY_RUN_REPORT` names a file. With pytest-xdist
+only the controlling process writes the file.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class RunReport:
 
 
 def read_results(path: Path) -> dict[str, TestResult]:
-    """Return the results of a run by test, also of files that could not be collected.
+    """Return the results of a run by test; files that could not be collected have failed.
 
     Args:
-        path: The file that `RunReport` wrote. A run that ended before it could write left none.
+        path: The file that `RunReport` wrote. A run that was killed leaves none.
     """
     if not path.exists():
         return {}

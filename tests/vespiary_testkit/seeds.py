@@ -1,8 +1,9 @@
-"""Seeds of everything that tests choose at random: one number repeats a run.
+"""Seeds for all random choices of the tests: one number repeats a run.
 
-`VESPIARY_SEED` sets the number; without it the number comes from the commit, so that each commit
-examines cases of its own and all machines examine the same ones. Each use derives its own seed from
-the number and a name, so a test chooses the same whichever tests run before it or beside it.
+`VESPIARY_SEED` sets the number (`make verify` sets it from the clock). Without it the number comes
+from the commit, so that each commit tests new cases and every machine tests the same ones. Each use
+derives its own seed from the number and a name, so that the choices of a test do not depend on
+other tests.
 tests/conftest.py prints the number, and the line that repeats each failed test.
 """
 
@@ -30,7 +31,7 @@ _NOT_PRINTED: Final = frozenset(
         "VESPIARY_TIER",
     }
 )
-"""Variables that are named otherwise, belong to one run, or are secret."""
+"""Variables that are printed separately, belong to one run, or are secret."""
 
 
 def run_seed() -> int:
@@ -74,8 +75,8 @@ def replay_line(node_id: str, environment: Mapping[str, str], *options: str) -> 
 
     Args:
         node_id: The test, as pytest names it.
-        environment: The variables of Vespiary in it are part of the command: they select the
-            implementations, and how much a test does.
+        environment: Its `VESPIARY_*` variables become part of the command, because they select the
+            implementations and the amount of work.
         options: More options of pytest.
     """
     names = sorted(n for n in environment if n.startswith("VESPIARY_") and n not in _NOT_PRINTED)

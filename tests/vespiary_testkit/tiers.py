@@ -2,8 +2,8 @@
 
 Each tier is a list of parts, and every part runs whichever fails. A part that runs pytest reports
 its tests; a failed test that depends on real processes is run once more, alone, and reported as
-rerun. `verify` keeps `build/verify.json` and resumes where an earlier run of the same tree stopped.
-docs/internals/proofs.md says what each part proves.
+rerun. `verify` keeps `build/verify.json`, and resumes where an earlier run of the same commit
+stopped. docs/internals/proofs.md says what each part proves.
 
 Usage: `python -m vespiary_testkit.tiers TIER [--part NAME]... [--list]`.
 """
@@ -31,10 +31,10 @@ HISTORY = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "ves
 """The reruns of recent runs on this machine, one run a line."""
 HISTORY_RUNS = 20
 FAILURES_MAX = 60
-"""A part ends after as many failures: the machine lacks something, or nothing works."""
+"""A part stops after this many failures: something is missing here, or everything is broken."""
 RERUN_FILES_MAX = 5
-"""When tests of more files fail, chance is no explanation, and none is run again. Files are
-counted, because one fixture that fails takes all tests of its file along."""
+"""If tests of more files than this fail, nothing is rerun: that is not chance. Files are counted,
+not tests, because one failing fixture fails every test of its file."""
 MAY_RERUN = ("tests/integration/", "tests/fault/", "tests/spark/", "tests/e2e/")
 """Tests of real processes, browsers, clients and clusters. A failure of any other is final: unit
 tests, power cuts, state machines and mutants are deterministic, and a `kill -9` that loses a
@@ -43,9 +43,9 @@ BUDGET_S = 8 * 60
 """What `make test` may take on `BUDGET_CORES` cores."""
 BUDGET_CORES = 2
 WORKERS = 3
-"""Processes of pytest on two cores: a third of what an integration test does is waiting."""
+"""pytest processes on two cores: integration tests spend a third of their time waiting."""
 MANY_WORKERS = 4
-"""The same where half of it is waiting: for times to pass, for programs to start and to end."""
+"""The same for tests that spend half of their time waiting for timers and processes."""
 
 
 class Part(NamedTuple):
@@ -54,7 +54,7 @@ class Part(NamedTuple):
     Attributes:
         name: One word.
         purpose: What it runs, for people.
-        command: The program and its arguments; of pytest, its arguments alone.
+        command: The command line; for a part that is pytest, pytest's arguments alone.
         environment: Variables that differ from those of the run.
         workers: Processes that pytest spreads its tests over; 0 for a command that is not pytest.
     """
@@ -73,7 +73,7 @@ class Outcome(NamedTuple):
         is_good: Nothing failed, or what failed passed when it ran alone.
         counts: Number of tests by outcome.
         seconds: How long it took.
-        summed_s: Seconds of all its tests, each on its own; of a command, its seconds.
+        summed_s: Sum of its tests' durations; for another command, the same as `seconds`.
         reruns: Tests that failed and passed when they ran alone.
     """
 
@@ -117,11 +117,15 @@ def _make(name: str, purpose: str, *arguments: str) -> Part:
 
 
 _C = _make("c", "the C code under sanitizers", "-j2", "native-test")
-_CHECK = _make("check", "format, lint, types, layers, generated files", "--keep-going", "check")
+_CHECK = _make(
+    "check", "format, lint, types, layers, generated files, C warnings", "--keep-going", "check"
+)
 
 
 def _fuzz(inputs: int) -> Part:
-    return _make("fuzz", "malformed input for each parser", "fuzz", f"FUZZ_INPUTS={inputs}")
+    return _make(
+        "fuzz", "malformed input for each decoder and scanner", "fuzz", f"FUZZ_INPUTS={inputs}"
+    )
 
 
 def _e2e(tier: str, marks: str) -> list[Part]:
@@ -135,7 +139,7 @@ def _e2e(tier: str, marks: str) -> list[Part]:
 
 
 def _engine_files() -> list[str]:
-    """Return the files with `engine` tests; it takes longer to collect all others than to run."""
+    """Return the files with `engine` tests: collecting all others takes longer than these run."""
     paths = sorted((ROOT / "tests/integration").glob("test_*.py"))
     return [str(path.relative_to(ROOT)) for path in paths if "mark.engine" in path.read_text()]
 
@@ -183,9 +187,9 @@ def _verify() -> list[Part]:
         _pytest("spark", "the pipeline on Spark", "spark", "tests/spark", workers=1),
         _pytest("jms", "Qpid JMS, both APIs", "jms", "tests/integration", workers=1),
         *_e2e("verify", "e2e"),
-        _pytest("late", "late threads, on AIO", _PLAIN, *_ON_TWIN, **late),
-        _pytest("late-nio", "late threads, on NIO", _MORE, *_ON_NIO, **_NIO, **late),
-        _pytest("late-twin", "late threads, on the twin", _MORE, *_ON_TWIN, **_TWIN, **late),
+        _pytest("late", "broker tests with random delays, on AIO", _PLAIN, *_ON_TWIN, **late),
+        _pytest("late-nio", "the same on NIO", _MORE, *_ON_NIO, **_NIO, **late),
+        _pytest("late-twin", "the same on the Python core", _MORE, *_ON_TWIN, **_TWIN, **late),
         _fuzz(1_000_000),
     ]
 
@@ -223,7 +227,7 @@ def _run(part: Part, report: Path, tests: Sequence[str] = ()) -> int:
 
 
 def _new_report(name: str) -> Path:
-    """Return where a run writes what its tests did; nothing is there yet."""
+    """Return the path of a run's report; an old one is removed."""
     report = ROOT / f"build/tests-{name}.json"
     report.parent.mkdir(exist_ok=True)
     report.unlink(missing_ok=True)
@@ -279,26 +283,38 @@ def _git(*arguments: str) -> str:
 
 
 def start_record() -> dict[str, Any]:
-    """Return the record of `verify` for this tree: that of an earlier run, or a new one."""
+    """Return the record of `verify`: that of an earlier run of this commit, or a new one.
+
+    A seed that is asked for and is not the record's begins a new one.
+    """
     tree = {"commit": _git("rev-parse", "HEAD"), "changed": bool(_git("status", "--porcelain"))}
+    asked = os.environ.get("VESPIARY_SEED")
     if RECORD.exists() and not tree["changed"]:
         record: dict[str, Any] = json.loads(RECORD.read_text())
-        if record["commit"] == tree["commit"] and not record["changed"]:
+        is_same = record["commit"] == tree["commit"] and not record["changed"]
+        if is_same and asked in (None, "", str(record["seed"])):
             return record
-    seed = int(os.environ.get("VESPIARY_SEED") or time.time_ns())
+    seed = int(asked or time.time_ns())
     now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds")
     return {**tree, "begun": now, "seed": seed, "parts": {}}
 
 
-def write_record(record: Mapping[str, Any]) -> None:
-    """Write the record of `verify`, in one step."""
+def add_to_record(record: dict[str, Any], part: Part, outcome: Outcome) -> None:
+    """Add a part to the record of `verify` on the disk, and write it in one step.
+
+    Another `verify` of the same commit may have added parts meanwhile; they are kept.
+    """
     RECORD.parent.mkdir(exist_ok=True)
+    stored = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    if (stored.get("commit"), stored.get("seed")) == (record["commit"], record["seed"]):
+        record["parts"] = stored["parts"] | record["parts"]
+    record["parts"][part.name] = outcome._asdict()
     new = RECORD.with_suffix(".new")
     new.write_text(json.dumps(record, indent=2) + "\n")
     new.replace(RECORD)
 
 
-def often_rerun(reruns: Iterable[str], history: Path = HISTORY) -> list[str]:
+def often_rerun(reruns: Iterable[str], history: Path) -> list[str]:
     """Add a run to the history; return what was rerun twice in the last twenty runs.
 
     Args:
@@ -316,7 +332,7 @@ def often_rerun(reruns: Iterable[str], history: Path = HISTORY) -> list[str]:
 
 
 def implied_s(parts: Iterable[tuple[Part, Outcome]]) -> float:
-    """Return how long the parts take by what their tests took, whoever else used the machine."""
+    """Return how long the parts take, collection aside: the durations of tests by workers."""
     return sum(outcome.summed_s / max(part.workers, 1) for part, outcome in parts)
 
 
@@ -343,34 +359,35 @@ def run_tier(tier: str, parts: list[Part], *, again: bool = False) -> int:
     os.environ |= {"VESPIARY_SEED": str(seed), "VESPIARY_TIER": tier}
     print(f"{tier}: {len(parts)} parts, seed {seed} (VESPIARY_SEED={seed} repeats it)", flush=True)
     ended: list[tuple[Part, Outcome]] = []
+    reruns: list[str] = []  # of this run: those of parts that have passed before are in the history
     for number, part in enumerate(parts, 1):
         known = record["parts"].get(part.name) if record is not None else None
         if known and known["is_good"] and not again:
-            print(f"== {number}/{len(parts)} {part.name}: passed before on this commit", flush=True)
+            print(f"== {number}/{len(parts)} {part.name}: has passed on this commit", flush=True)
             ended.append((part, Outcome(**known)))
             continue
         print(f"== {number}/{len(parts)} {part.name}: {part.purpose}", flush=True)
         outcome = run_part(part)
         ended.append((part, outcome))
+        reruns += outcome.reruns
         print(f"== {_summary(part, outcome)}", flush=True)
         if record is not None:
-            record["parts"][part.name] = outcome._asdict()
-            write_record(record)
-    return _conclude(tier, ended)
+            add_to_record(record, part, outcome)
+    return _conclude(tier, ended, reruns)
 
 
-def _conclude(tier: str, ended: list[tuple[Part, Outcome]]) -> int:
+def _conclude(tier: str, ended: list[tuple[Part, Outcome]], reruns: list[str]) -> int:
     """Print what happened, and what to do about it; return the exit code."""
     bad = [part.name for part, outcome in ended if not outcome.is_good]
     print("\n".join(["", *(_summary(part, outcome) for part, outcome in ended)]))
-    for test in often_rerun(test for _, outcome in ended for test in outcome.reruns):
+    for test in often_rerun(reruns, HISTORY):
         print(f"rerun twice in {HISTORY_RUNS} runs, add it to tests/quarantine.toml: {test}")
     if tier == "test" and len(ended) == len(parts_of("test")):
         needed_s = implied_s(ended)
-        print(f"its tests take {needed_s:.0f} s on {BUDGET_CORES} cores, of {BUDGET_S} s")
+        print(f"the tests take {needed_s:.0f} s on {BUDGET_CORES} cores; the limit is {BUDGET_S} s")
         if needed_s > BUDGET_S:
             bad.append("budget")
-            print("make test is over its budget: mark the longest tests `ci`, one kept per feature")
+            print("make test exceeds its limit: mark the slowest tests `ci`, one kept per feature")
     counts = sum((Counter(outcome.counts) for _, outcome in ended), Counter[str]())
     if bad:
         print(f"{tier}: failed: {' '.join(bad)}", file=sys.stderr)
@@ -382,7 +399,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run what the command line names; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tier", choices=["test", "ci", "verify"])
-    parser.add_argument("--part", action="append", help="this part alone; may be given again")
+    parser.add_argument("--part", action="append", help="run this part alone; repeatable")
     parser.add_argument("--list", action="store_true", help="print the parts")
     asked = parser.parse_args(arguments)
     parts = parts_of(asked.tier)
