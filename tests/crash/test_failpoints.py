@@ -289,7 +289,11 @@ class Store:
     @contextmanager
     def broker(self, point: str, visit: int) -> Iterator[tuple[Process, int]]:
         """Start a broker; give the process and its port, 0 if it died before it was ready."""
-        pool = -1 if "next id" in point else self.chance.choice((0, 0, -1))
+        pool = self.chance.choice((0, 0, -1))
+        if "next id" in point:
+            pool = -1
+        elif point.endswith("removing a file"):
+            pool = 0
         config = self.folder / "broker.yaml"
         config.write_text(CONFIGURATION.format(pool=pool))
         command = ["--data", str(self.folder / f"data{self.folders}"), "--config", str(config)]

@@ -342,13 +342,17 @@ def test_large_messages_follow_the_policies_too(
 
 
 def wait_until_stopped(broker: BrokerProcess, sender: Sender, ballast: Ballast) -> None:
-    """Wait until a sender gets no more confirms."""
+    """Wait until a large message waits for room and its sender gets no more confirms."""
     end_s = time.monotonic() + 2 * WAIT_S
     while time.monotonic() < end_s:
         ballast.fill()
         before = sender.confirmed
         time.sleep(sender.quiet_s)
-        if sender.confirmed == before:
+        is_waiting = any(
+            metric(broker, f"vespiary_{name}") == 1
+            for name in ("large_messages_waiting", "journal_blocked")
+        )
+        if is_waiting and sender.confirmed == before:
             return
     raise AssertionError(f"never full:\n{broker.log_text()}")
 

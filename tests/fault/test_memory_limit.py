@@ -53,6 +53,7 @@ class Load:
     """What two producers and the consumers did; each thread writes its own field.
 
     Attributes:
+        producing: Numbers of the producers that are at work.
         chosen: Messages that a consumer with a selector took.
         ratio: How many times as fast as the consumers the producers may be.
         most_waiting: Most messages that were confirmed and not consumed yet.
@@ -60,6 +61,7 @@ class Load:
 
     is_over: threading.Event = field(default_factory=threading.Event)
     produced: list[int] = field(default_factory=lambda: [0, 0])
+    producing: set[int] = field(default_factory=set)
     consumed: int = 0
     chosen: int = 0
     ratio: float = math.inf
@@ -75,6 +77,11 @@ class Load:
         return self.consumed + self.chosen
 
     @property
+    def is_done(self) -> bool:
+        """Whether nothing more is produced, and all that was confirmed is taken."""
+        return self.is_over.is_set() and not self.producing and self.taken >= self.confirmed
+
+    @property
     def is_ahead(self) -> bool:
         """Whether producers are so many times as fast as consumers as they should be."""
         return self.confirmed > self.ratio * self.taken + AHEAD
@@ -82,6 +89,14 @@ class Load:
 
 def produce(port: int, load: Load, number: int, burst: bytes = BURST) -> None:
     """Send bursts, each when the one before is confirmed, until it is over."""
+    load.producing.add(number)
+    try:
+        send_bursts(port, load, number, burst)
+    finally:
+        load.producing.discard(number)
+
+
+def send_bursts(port: int, load: Load, number: int, burst: bytes) -> None:
     with StompPeer(port) as peer:
         peer.connect()
         while not load.is_over.is_set():
@@ -117,7 +132,7 @@ def consume(port: int, load: Load, pace: float = PACE, **headers: str) -> None:
             try:
                 data = peer.socket.recv(65536)
             except TimeoutError:
-                if load.is_over.is_set() and load.taken >= load.confirmed:
+                if load.is_done:
                     return
                 continue
             seen = tail + data
@@ -131,7 +146,7 @@ def consume_some(port: int, load: Load) -> None:
         peer.connect()
         headers = {"id": "1", "destination": QUEUE, "ack": "client-individual"}
         peer.send("SUBSCRIBE", {**headers, "prefetch-count": "1", "selector": "kind = 'rare'"})
-        while not load.is_over.is_set() or load.taken < load.confirmed:
+        while not load.is_done:
             try:
                 frame = peer.receive(0.5)
             except TimeoutError:
@@ -161,6 +176,7 @@ def running(load: Load, *works: Work) -> Iterator[None]:
         load.is_over.set()
         for thread in threads:
             thread.join(WAIT_S)
+    assert not any(thread.is_alive() for thread in threads), load
 
 
 def metric(broker: BrokerProcess, name: str) -> float:

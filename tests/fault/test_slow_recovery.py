@@ -48,7 +48,7 @@ def test_readyz_tells_how_far_it_is(tmp_path: Path) -> None:
         for _ in range(160):
             peer.send("SEND", headers, b"x" * 50_000)
             assert peer.receive().command == "RECEIPT"
-    slow = tracer("preadv,preadv2:delay_enter=150000")
+    slow = tracer("preadv,preadv2:delay_enter=300000")
     port = free_port()
     broker = BrokerProcess(data, *SETTINGS, ports={"http": port}, under=slow)
     starting = threading.Thread(target=broker.start)

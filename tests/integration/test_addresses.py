@@ -233,7 +233,7 @@ def test_pauses_and_changes_survive_a_kill(
         reader = clients(broker)
         reader.subscribe("/queue/orders")
         assert api.call("GET", "/queues/orders")["delivering"] == 0
-        assert reader.recorder.messages.empty()
+        assert reader.is_quiet()
         _ask(broker, "queue", "resume", "orders")
         assert reader.recorder.take(1)[0].body == "1"
         broker.kill()
@@ -266,8 +266,8 @@ def test_a_paused_address_survives_a_kill(
         said = capsys.readouterr().out
         assert "address prices paused, also after a restart" in said
         assert "desk goes on, but its address is paused (`vespiary address resume`)" in said
-        assert reader.recorder.messages.empty()
-        assert late.recorder.messages.empty()
+        assert reader.is_quiet()
+        assert late.is_quiet()
         _ask(broker, "address", "resume", "prices")
         assert reader.recorder.take(1)[0].body == "1"
         assert late.recorder.take(1)[0].body == "1"

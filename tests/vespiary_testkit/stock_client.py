@@ -77,6 +77,11 @@ class Client:
         )
         self.recorder.wait_receipt(receipt)
 
+    def is_quiet(self) -> bool:
+        """Return whether nothing has come, although the broker has answered this client since."""
+        self.send("/queue/is-quiet", "x")
+        return self.recorder.messages.empty()
+
     def ack(self, message: Any, **headers: str) -> None:
         receipt = self.receipt()
         reference = self._reference(message)
