@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -75,6 +78,15 @@ def verify(data: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
 
 
+def last_number(page: Path) -> int:
+    """Return the number of the last message of a page."""
+    command = [sys.executable, "-m", "vespiary_broker", "page", "print", "--json", str(page)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+    contents = [json.loads(line).get("content") for line in done.stdout.splitlines()]
+    bodies = [base64.b64decode(content) for content in contents if content]
+    return max(int(match[1]) for body in bodies if (match := re.search(rb"(\d+) x", body)))
+
+
 def flip(path: Path, at: int) -> None:
     octets = bytearray(path.read_bytes())
     octets[at] ^= 1
@@ -116,6 +128,7 @@ def test_a_page_that_is_damaged_inside_stops_its_queue_there_and_no_other(
     data: Path, broker: BrokerProcess, at: int
 ) -> None:
     page = pages(data)[2]
+    least = last_number(pages(data)[1]) + 1
     flip(page, at)
     broker.start()
     assert take_numbered(broker.port(), "/queue/kept", COUNT) == list(range(COUNT))
@@ -129,6 +142,7 @@ def test_a_page_that_is_damaged_inside_stops_its_queue_there_and_no_other(
             taken += acknowledge(peer)
         taken += acknowledge(peer)
     assert taken == list(range(len(taken)))
+    assert len(taken) >= least, "all messages of the pages before are delivered"
     assert verify(data).returncode == 1
     assert page.name in verify(data).stdout
     assert broker.stop() == 0
