@@ -44,7 +44,7 @@ def test_go_amqp_sends_receives_and_settles(tmp_path: Path, client: Path) -> Non
             [str(client), str(broker.port())],
             capture_output=True,
             text=True,
-            timeout=2 * WAIT_S,
+            timeout=len(STEPS) * WAIT_S,
             check=False,
         )
     assert done.stdout.splitlines() == [f"OK {step}" for step in STEPS], done.stderr

@@ -1,7 +1,8 @@
 """A stock client's program that plays a scene: it says what happens, and waits where it is told to.
 
 Owns the program's process. What it says are lines of JSON, each a list whose first item is the kind
-of the event; a line of its input has it go on.
+of the event; a line of its input has it go on. Behind a `Relay` that holds back the broker's answer
+a test knows that the client has not got it: no time has to pass to see that the client waits.
 """
 
 from __future__ import annotations
@@ -11,12 +12,9 @@ import queue
 import subprocess
 import threading
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from vespiary_testkit.waiting import WAIT_S
-
-QUIET_S: Final = 0.5
-"""So long nothing happens where nothing may."""
 
 
 class Scene:
@@ -62,13 +60,9 @@ class Scene:
             seen.append(self.event())
         return seen
 
-    def is_quiet(self) -> bool:
-        """Whether it says nothing for a while."""
-        try:
-            self._events.put(self._events.get(timeout=QUIET_S))
-        except queue.Empty:
-            return True
-        return False
+    def is_silent(self) -> bool:
+        """Whether it has said nothing that is still to be read."""
+        return self._events.empty()
 
     def kill(self) -> None:
         """End it at once."""

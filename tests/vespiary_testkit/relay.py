@@ -35,6 +35,7 @@ class Relay:
         self.port: int = self._listener.getsockname()[1]
         self._is_open = threading.Event()
         self._is_open.set()
+        self._has_kept = threading.Event()
         self._sockets: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept, name="relay")]
         self._threads[0].start()
@@ -61,7 +62,12 @@ class Relay:
 
     def hold(self) -> None:
         """Keep back what the broker says from now on."""
+        self._has_kept.clear()
         self._is_open.clear()
+
+    def wait_until_held(self) -> None:
+        """Wait until the broker has said something that is kept back."""
+        assert self._has_kept.wait(WAIT_S), "the broker said nothing"
 
     def release(self) -> None:
         """Pass on what was kept back, and what comes."""
@@ -89,7 +95,8 @@ class Relay:
     def _pass(self, source: socket.socket, sink: socket.socket, is_held: bool) -> None:
         with contextlib.suppress(OSError):  # either side may go at any time
             while data := source.recv(_READ_BYTES):
-                if is_held:
+                if is_held and not self._is_open.is_set():
+                    self._has_kept.set()
                     self._is_open.wait()
                 sink.sendall(data)
         for each in (source, sink):

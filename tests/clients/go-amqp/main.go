@@ -24,7 +24,7 @@ func t(name string, f func(ctx context.Context)) {
 			fmt.Println("FAIL", name, r)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	f(ctx)
 	fmt.Println("OK", name)
@@ -168,9 +168,9 @@ func main() {
 		must(err)
 	})
 	t("idle", func(ctx context.Context) {
-		c, s := dial(ctx, &amqp.ConnOptions{IdleTimeout: 500 * time.Millisecond})
+		c, s := dial(ctx, &amqp.ConnOptions{IdleTimeout: 4 * time.Second})
 		defer c.Close()
-		time.Sleep(2 * time.Second)
+		time.Sleep(4500 * time.Millisecond) // longer than it does without a heart-beat
 		_, err := s.NewSender(ctx, "/queue/go6", nil)
 		must(err)
 	})

@@ -12,7 +12,6 @@ const [scene, port, name] = process.argv.slice(2);
 const say = (event, ...facts) => console.log(JSON.stringify([event, ...facts]));
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const told = async () => (await lines.next()).value; // the test has done something
-const soon = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 setTimeout(() => process.exit(2), 100000).unref();
 
 const mqttClient = (more = {}) =>
@@ -30,15 +29,21 @@ const scenes = {
   async mqttWaitsForNoHandler() {
     const client = await mqttClient();
     let number = 0;
-    client.on('message', async () => {
-      const own = (number += 1);
-      say('begun', own);
-      await soon(300);
-      say('ended', own);
+    let secondBegins;
+    const second = new Promise((resolve) => { secondBegins = resolve; });
+    const first = new Promise((resolve) => {
+      client.on('message', async () => {
+        const own = (number += 1);
+        say('begun', own);
+        if (own === 1) await second;
+        else secondBegins();
+        say('ended', own);
+        if (own === 1) resolve();
+      });
     });
     await client.subscribeAsync(name, { qos: 1 });
     await Promise.all([1, 2].map(() => client.publishAsync(name, 'work', { qos: 1 })));
-    await soon(1000);
+    await first;
     await client.endAsync();
   },
   async mqttAcknowledgesByDone() {

@@ -77,7 +77,7 @@ func main() {
 		say("ready") // nothing is left that could come before the cut
 		_, err = receiver.Receive(ctx, nil)
 		say("ended", err != nil)
-		time.Sleep(500 * time.Millisecond)
+		<-connection.Done() // nothing of it runs any more
 		say("over", sender.Send(ctx, amqp.NewMessage([]byte("x")), nil) != nil)
 	}
 }
