@@ -20,6 +20,7 @@ from vespiary_pipeline.stream.client import Claim, StreamClient
 from vespiary_pipeline.stream.reader import StreamReader
 from vespiary_pipeline.stream.stream_options import read_stream_options
 from vespiary_spec.errors import BrokerRefused, ConfigError, NativeError, VespiaryError
+from vespiary_testkit.waiting import WAIT_S
 
 Answer = Callable[[socket.socket], None]
 
@@ -95,8 +96,8 @@ def refusing() -> Iterator[int]:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_api, "PAUSE_S", 0.01)
-    monkeypatch.setattr(broker_api, "TIMEOUT_S", 0.2)
-    monkeypatch.setattr(connection, "LOGIN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(broker_api, "TIMEOUT_S", WAIT_S)
+    monkeypatch.setattr(connection, "LOGIN_TIMEOUT_S", WAIT_S)
 
 
 def url(port: int) -> str:
@@ -143,7 +144,11 @@ def test_a_broker_that_does_not_run_is_told(way: str, refusing: int) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_one_that_answers_nothing_is_waited_for_once(way: str) -> None:
+def test_one_that_answers_nothing_is_waited_for_once(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_api, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(connection, "LOGIN_TIMEOUT_S", 0.2)
     with listening(silent) as listener:
         error = refusal(way, listener.port)
         assert "answered nothing for 0.2 s" in str(error)

@@ -234,4 +234,5 @@ def test_a_request_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch):
         with socket.create_connection(("127.0.0.1", rig.port), timeout=WAIT_S) as connection:
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: loc")
             assert connection.recv(100) == b""
+        monkeypatch.setattr(server, "IDLE_S", WAIT_S)
         assert rig.get("/healthz").status == 200

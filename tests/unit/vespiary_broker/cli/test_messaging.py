@@ -193,7 +193,7 @@ def test_messages_as_json(capsys):
 
 def test_too_few_messages_are_exit_code_1(capsys):
     with serving(polite((b"one",))) as server:
-        options = ["-n", "3", "--timeout", "0.05", "--url", server.url]
+        options = ["-n", "3", "--timeout", "1", "--url", server.url]
         assert run_program(["receive", "orders", *options]) == 1
     captured = capsys.readouterr()
     assert captured.out == "one\n"

@@ -11,6 +11,7 @@ import pytest
 
 from vespiary_broker.server.closed_clients import ClosedClients
 from vespiary_testkit import product_loop
+from vespiary_testkit.waiting import WAIT_S
 
 
 class Waiting:
@@ -49,7 +50,7 @@ def run(test: Callable[[ClosedClients], Awaitable[None]]) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while not condition():  # noqa: ASYNC110 (the loop has no event for it)
             await asyncio.sleep(0.001)
 

@@ -20,6 +20,7 @@ from vespiary_testkit.large_rig import rigged as on_large_rig
 from vespiary_testkit.large_rig import send as large
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.server_rig import Peer, ServerRig
+from vespiary_testkit.waiting import WAIT_S
 
 PASSWORD = "secret"
 ALICE = make_user("alice", PASSWORD, roles=("apps",), iterations=4096)
@@ -48,15 +49,14 @@ async def come_in(rig: ServerRig, **headers: str) -> Peer:
     peer.send(
         f"CONNECT\naccept-version:1.2\nhost:x\nlogin:alice\npasscode:{PASSWORD}\n{lines}\n\0".encode()
     )
-    for _ in range(1000):
+    async with asyncio.timeout(WAIT_S):
         await rig.settle()
-        frames = peer.frames()
-        if frames:
-            assert frames[0].command == "CONNECTED", frames
-            peer.decoder.set_version("1.2")
-            return peer
-        await asyncio.sleep(0.001)
-    raise AssertionError("no answer to CONNECT")
+        while not (frames := peer.frames()):
+            await asyncio.sleep(0.001)
+            await rig.settle()
+    assert frames[0].command == "CONNECTED", frames
+    peer.decoder.set_version("1.2")
+    return peer
 
 
 def send(to: str, **headers: str) -> bytes:

@@ -16,6 +16,7 @@ from vespiary_spec.settings import Acceptor, WebSocketLimits
 from vespiary_testkit.large_rig import BODY, LargeRig, send
 from vespiary_testkit.server_rig import ServerRig
 from vespiary_testkit.virtual_time import run_virtual
+from vespiary_testkit.waiting import WAIT_S
 from vespiary_testkit.websocket_peer import frame, handshake
 from vespiary_testkit.websocket_rig import CONNECT, Client, on_loop
 
@@ -115,8 +116,9 @@ async def test_what_comes_while_a_frame_is_handled_waits_in_order(rig: ServerRig
     client.arrive(data)
     assert not client.connection.is_taking
     receipts = []
-    for _ in range(200):
-        receipts += [f.get("receipt-id") for f in await client.frames()]
+    async with asyncio.timeout(WAIT_S):
+        while len(receipts) < 50:
+            receipts += [f.get("receipt-id") for f in await client.frames()]
     assert receipts == [str(n) for n in range(50)]
 
 
@@ -129,13 +131,12 @@ async def test_a_message_longer_than_what_is_taken_before_the_login(rig: ServerR
     login = b"CONNECT\naccept-version:1.2\nhost:x\nlogin:alice\npasscode:secret\n\n\0"
     client.message(login + b"".join(SEND % (n, b"x" * 1000) for n in range(100)))
     received = b""
-    for _ in range(400):
-        await asyncio.sleep(0.005)
-        await rig.flush()
-        client.look()
-        received += client.web.received()
-        if received.count(b"receipt-id") == 100:
-            break
+    async with asyncio.timeout(WAIT_S):
+        while received.count(b"receipt-id") < 100:
+            await asyncio.sleep(0.005)
+            await rig.flush()
+            client.look()
+            received += client.web.received()
     assert received.startswith(b"CONNECTED")
     places = [received.index(b"receipt-id:%d\n" % n) for n in range(100)]
     assert places == sorted(places)
@@ -371,11 +372,10 @@ async def test_logins_count_as_they_do_without(rig: ServerRig) -> None:
     client.arrive(client.web.opening)
     client.look()
     client.message(b"CONNECT\naccept-version:1.2\nhost:x\nlogin:alice\npasscode:wrong\n\n\0")
-    for _ in range(200):
-        await asyncio.sleep(0.005)
-        client.look()
-        if client.web.close is not None:
-            break
+    async with asyncio.timeout(WAIT_S):
+        while client.web.close is None:
+            await asyncio.sleep(0.005)
+            client.look()
     assert client.web.close is not None
     assert client.web.close.reason == "user name or password are wrong."
     assert rig.engine.logins.refused == 1

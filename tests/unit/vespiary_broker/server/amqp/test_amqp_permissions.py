@@ -22,6 +22,7 @@ from vespiary_codec.wire.amqp.values import Symbol, UInt
 from vespiary_spec.settings import Permission, RoutingType, SecuritySettings
 from vespiary_testkit.amqp_peer import RECEIVER, SENDER, AmqpPeer, message, with_rig
 from vespiary_testkit.server_rig import ServerRig
+from vespiary_testkit.waiting import WAIT_S
 
 UNAUTHORIZED = "amqp:unauthorized-access"
 ALL = {permission.value: ("anonymous",) for permission in Permission}
@@ -136,11 +137,10 @@ async def test_a_browser_that_may_not_any_more_shows_nothing(rig: ServerRig) -> 
     filler.send(message())
     await rig.flush()
     got: list[Detach] = []
-    for _ in range(200):  # it looks a few times a second
-        await asyncio.sleep(0.01)
-        got += peer.all(Detach)
-        if got:
-            break
+    async with asyncio.timeout(WAIT_S):
+        while not got:  # it looks a few times a second
+            await asyncio.sleep(0.01)
+            got += peer.all(Detach)
     (found,) = got
     assert found.error is not None
     assert str(found.error.condition) == UNAUTHORIZED

@@ -38,6 +38,7 @@ from vespiary_testkit import product_loop
 from vespiary_testkit.amqp_peer import AmqpPeer, amqp_acceptor, message, with_rig
 from vespiary_testkit.server_rig import ServerRig
 from vespiary_testkit.virtual_time import run_virtual
+from vespiary_testkit.waiting import WAIT_S
 
 
 def with_users(test: Any) -> Any:
@@ -67,12 +68,11 @@ async def log_in(peer: AmqpPeer, mechanism: str, response: bytes | None) -> list
     peer.raw(protocol_header(Layer.SASL))
     init = SaslInit(mechanism=Symbol(mechanism), initial_response=response)
     peer.raw(encode_frame(Frame(body=init)))
-    for _ in range(200):
+    async with asyncio.timeout(WAIT_S):
         await peer.rig.settle()
-        found = events_so_far(peer)
-        if any(isinstance(one, SaslOutcome) for one in found):
-            break
-        await asyncio.sleep(0.005)
+        while not any(isinstance(one, SaslOutcome) for one in events_so_far(peer)):
+            await asyncio.sleep(0.005)
+            await peer.rig.settle()
     return events(peer)
 
 

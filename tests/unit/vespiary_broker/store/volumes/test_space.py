@@ -13,6 +13,7 @@ import pytest
 from vespiary_broker.store.volumes import space
 from vespiary_broker.store.volumes.space import SpaceLook
 from vespiary_testkit import product_loop
+from vespiary_testkit.waiting import WAIT_S
 
 
 def test_the_numbers_are_those_of_the_filesystem(tmp_path: Path) -> None:
@@ -31,21 +32,23 @@ def test_a_filesystem_that_hangs_holds_up_one_thread_and_nobody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    goes_on = threading.Event()
+    is_asked, goes_on = threading.Event(), threading.Event()
     read = space.read
 
     def hang(volumes: Any) -> Any:
         asked.append(1)
-        assert goes_on.wait(20)
+        is_asked.set()
+        assert goes_on.wait(WAIT_S)
         return read(volumes)
 
     async def run() -> None:
         look = SpaceLook([("journal", str(tmp_path))])
         assert await look.look() == ()
+        assert await asyncio.to_thread(is_asked.wait, WAIT_S)
         assert await look.look() == (), "the same look is waited for"
         assert len(asked) == 1
         goes_on.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT_S):
             while not await look.look():
                 pass
 
