@@ -41,3 +41,14 @@ def test_a_wait_for_what_never_comes_ends() -> None:
 
     with pytest.raises(TimeoutError):
         run_virtual(main())
+
+
+def test_a_sleep_shorter_than_the_clock_can_show_comes_to_an_end() -> None:
+    async def wait() -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(100)
+        begun_s = loop.time()
+        while loop.time() == begun_s:  # noqa: ASYNC110 (the clock is what is tested)
+            await asyncio.sleep(1e-17)
+
+    run_virtual(wait())

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 LIMIT_S = 600.0
 """Virtual seconds, many more than any workload sleeps."""
+_TICK_S = 1e-9
+"""What the clock moves on by at least."""
 
 
 class _PollingSelector(selectors.DefaultSelector):
@@ -35,7 +37,7 @@ class _PollingSelector(selectors.DefaultSelector):
             return found
         if timeout is None:  # no timer: a thread has to wake the loop
             return super().select(5.0)
-        self.now_s += max(timeout, 1e-9)
+        self.now_s += max(timeout, _TICK_S)
         return []
 
 
@@ -48,6 +50,13 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._polling.now_s
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """Schedule a call; a delay too small for the clock to show would never move it on."""
+        least = _TICK_S if delay > 0 else delay
+        return super().call_later(max(delay, least), callback, *args, context=context)
 
 
 async def _watched(main: Coroutine[Any, Any, T], limit_s: float) -> T:

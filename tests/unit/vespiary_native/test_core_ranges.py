@@ -155,7 +155,7 @@ def moved(rig: CoreRig, *picked: int, load: bool = True) -> tuple[PageFiles, int
         rig.core.page_pick(page_id, 1, pages.footer(page_id), list(picked))
     if load:
         copied = page_copy(rig, pages, page_id)
-        assert copied.messages == 0
+        assert (copied.messages, copied.next_sequence) == (0, 1)
         assert copied.absent is not None
         assert pages.load(rig.core, *copied.absent)
     return pages, page_id

@@ -152,7 +152,10 @@ def test_one_that_answers_nothing_is_waited_for_once(
     with listening(silent) as listener:
         error = refusal(way, listener.port)
         assert "answered nothing for 0.2 s" in str(error)
-        assert listener.calls == 1  # and not three times that long
+        with socket.create_connection(("127.0.0.1", listener.port), timeout=WAIT_S) as last:
+            last.shutdown(socket.SHUT_WR)
+            assert last.recv(1) == b"", "it is taken, and so are all calls before it"
+        assert listener.calls == 2  # this one, and not three times that long
 
 
 @pytest.mark.parametrize("way", OVER_HTTP)

@@ -229,10 +229,11 @@ def test_too_many_connections_are_turned_away(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_request_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(server, "_SWEEP_S", 0.02)
-    monkeypatch.setattr(server, "IDLE_S", 0.1)
+    monkeypatch.setattr(server, "IDLE_S", WAIT_S)
     with admin_rig() as rig:
         with socket.create_connection(("127.0.0.1", rig.port), timeout=WAIT_S) as connection:
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: loc")
+            monkeypatch.setattr(server, "IDLE_S", 0.1)  # now: it has begun
             assert connection.recv(100) == b""
         monkeypatch.setattr(server, "IDLE_S", WAIT_S)
         assert rig.get("/healthz").status == 200

@@ -11,9 +11,16 @@ from contextlib import contextmanager
 import pytest
 
 from vespiary_broker.cli.program import run_program
-from vespiary_broker.cli.stomp_connection import Target, parse_target
+from vespiary_broker.cli.stomp_connection import StompConnection, Target, parse_target
 from vespiary_broker.cli.terminal import CommandFailed
-from vespiary_codec.wire.stomp import NEED_DATA, Frame, StompDecoder, encode
+from vespiary_codec.wire.stomp import (
+    NEED_DATA,
+    ClientEvent,
+    Frame,
+    Message,
+    StompDecoder,
+    encode,
+)
 from vespiary_testkit.waiting import WAIT_S
 
 Script = Callable[["Server", Frame], None]
@@ -191,13 +198,27 @@ def test_messages_as_json(capsys):
     assert second["bodyBase64"] == "/w=="
 
 
-def test_too_few_messages_are_exit_code_1(capsys):
+def test_too_few_messages_are_exit_code_1(capsys, monkeypatch: pytest.MonkeyPatch):
+    wait = StompConnection.wait
+    events: list[ClientEvent | None] = []
+    asked: list[float | None] = []
+
+    def wait_less(connection: StompConnection, timeout_s: float | None) -> ClientEvent | None:
+        """Wait a moment only for what never comes: the message behind the first one."""
+        if events and isinstance(events[-1], Message):
+            asked.append(timeout_s)
+            timeout_s = 0.05
+        events.append(wait(connection, timeout_s))
+        return events[-1]
+
+    monkeypatch.setattr(StompConnection, "wait", wait_less)
     with serving(polite((b"one",))) as server:
-        options = ["-n", "3", "--timeout", "1", "--url", server.url]
+        options = ["-n", "3", "--timeout", f"{WAIT_S:g}", "--url", server.url]
         assert run_program(["receive", "orders", *options]) == 1
+    assert asked == [WAIT_S]
     captured = capsys.readouterr()
     assert captured.out == "one\n"
-    assert "1 of 3 messages came" in captured.err
+    assert f"1 of 3 messages came from orders; none for {WAIT_S:g} s" in captured.err
     assert "ACK" in [frame.command for frame in server.frames]
 
 

@@ -8,17 +8,16 @@ import pytest
 
 from vespiary_broker.engine.naming import NamingRules, UserLimit
 from vespiary_broker.server import throttle
-from vespiary_testkit.journal_workload import run
+from vespiary_testkit.journal_workload import run_in_virtual_time
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.server_rig import Peer, ServerRig
 
 MESSAGE = b"SEND\ndestination:/queue/q\npersistent:true\n\n" + b"x" * 4000 + b"\0"
 USER = "anonymous"
-
-
-@pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "LOOK_S", 0.01)
+BYTES_PER_S = 32 * 1024
+STEP_S = 1 / 64
+"""Rates and steps are powers of two, so that waits are exact: the virtual clock stands still for a
+wait too short to change it, such as one for the remainder of a division."""
 
 
 def limit(rig: ServerRig, rate: int) -> None:
@@ -31,17 +30,17 @@ def rigged() -> ServerRig:
 
 
 async def until_read(peer: Peer) -> None:
-    for _ in range(2000):
+    for _ in range(1000):
         if peer.transport.is_reading_now:
             return
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(STEP_S)
     raise AssertionError("it is never read again")
 
 
-@run
+@run_in_virtual_time
 async def test_who_sends_too_fast_is_not_read_for_a_while_and_nothing_is_lost() -> None:
     rig = rigged()
-    limit(rig, 50_000)
+    limit(rig, BYTES_PER_S)
     peer, other = rig.peer(), rig.peer()
     await peer.login()
     await other.login()
@@ -51,7 +50,8 @@ async def test_who_sends_too_fast_is_not_read_for_a_while_and_nothing_is_lost() 
         peer.send(MESSAGE)
     await rig.flush()
     took_s = rig.cycle.loop.time() - began_s
-    assert took_s > 0.8, "50 000 bytes come at once, and as many again take a second"
+    wanted_s = 24 * len(MESSAGE) / BYTES_PER_S - 1  # what a second brings came at once
+    assert wanted_s <= took_s < wanted_s + STEP_S
     queue = rig.engine.registry.queues["q"]
     assert rig.core.queue_statistics(queue.id).added == 25
     assert rig.engine.registry.limits.rates.throttled >= 1
@@ -59,7 +59,7 @@ async def test_who_sends_too_fast_is_not_read_for_a_while_and_nothing_is_lost() 
     await rig.close()
 
 
-@run
+@run_in_virtual_time
 async def test_other_users_and_logins_are_read() -> None:
     rig = rigged()
     limit(rig, 2000)
@@ -74,7 +74,7 @@ async def test_other_users_and_logins_are_read() -> None:
     await rig.close()
 
 
-@run
+@run_in_virtual_time
 async def test_a_limit_that_goes_lets_it_be_read_again() -> None:
     rig = rigged()
     limit(rig, 1024)
@@ -90,8 +90,10 @@ async def test_a_limit_that_goes_lets_it_be_read_again() -> None:
     await rig.close()
 
 
-@run
-async def test_a_connection_that_ends_meanwhile_leaves_nothing_behind() -> None:
+@run_in_virtual_time
+async def test_a_connection_that_ends_meanwhile_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rig = rigged()
     limit(rig, 1024)
     peer, leaving = rig.peer(), rig.peer()
@@ -103,4 +105,8 @@ async def test_a_connection_that_ends_meanwhile_leaves_nothing_behind() -> None:
     await rig.flush()
     assert [frame.command for frame in leaving.frames()] == ["RECEIPT"]
     await rig.close()
-    await asyncio.sleep(0.05)  # timers that were left would fail here
+    looks: list[object] = []
+    rates = rig.engine.registry.limits.rates
+    monkeypatch.setattr(rates, "take", lambda *looked: looks.append(looked) or 0.0)
+    await asyncio.sleep(throttle.LOOK_S + STEP_S)
+    assert not looks, "a timer was left"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from vespiary_broker.store import bindings
 from vespiary_broker.store.bindings import (
     VALUE_BYTES_MAX,
     BindingsJournal,
@@ -28,8 +29,8 @@ from vespiary_spec.errors import (
     WriterFailed,
 )
 from vespiary_testkit import product_loop
-from vespiary_testkit.faulty_disk import MemoryDisk, crash_images
-from vespiary_testkit.journal_workload import run, until
+from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk, crash_images
+from vespiary_testkit.journal_workload import run, run_in_virtual_time
 from vespiary_testkit.memory_bindings import SIZE
 from vespiary_testkit.memory_bindings import open_bindings as open_memory
 from vespiary_testkit.seeds import seed_for
@@ -107,14 +108,17 @@ async def test_who_is_cancelled_does_not_withdraw_the_value(tmp_path: Path):
     await journal.close()
 
 
-@run
-async def test_the_last_values_are_covered_when_it_is_quiet(tmp_path: Path):
+@run_in_virtual_time
+async def test_the_last_values_are_covered_when_it_is_quiet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # On virtual time nothing may wait for a thread.
+    monkeypatch.setattr(bindings, "ThreadPoolExecutor", lambda *_, **__: InlineExecutor())
     disk = MemoryDisk()
     journal = await open_memory(tmp_path, disk)
     await journal.put("a", 1)
     survey_length = len(disk.log)
-    await until(lambda: any(op.kind == "done" for op in disk.log[survey_length:]))
-    await asyncio.sleep(0.06)
+    await asyncio.sleep(50 * bindings._QUIET_S)
     assert sum(op.kind == "done" for op in disk.log[survey_length:]) == 1
     await journal.close()
 

@@ -18,6 +18,7 @@ from vespiary_testkit.journal_workload import (
     open_memory,
     recover_live,
     run,
+    run_in_virtual_time,
     until,
 )
 
@@ -76,12 +77,12 @@ async def test_a_journal_that_is_five_percent_live_shrinks_to_its_live_data(tmp_
 @pytest.mark.parametrize(
     "rule", [OFF, {"compact_min_files": 1000}, {"compact_min_files": 1, "compact_percentage": 1}]
 )
-@run
+@run_in_virtual_time
 async def test_below_the_settings_nothing_is_moved(tmp_path: Path, rule: dict[str, int]):
     disk = MemoryDisk()
     journal = await open_memory(tmp_path, disk, **EAGER | rule)
     await fill(journal, disk, keep_every=20)
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.1)  # in which it is looked at a hundred times
     assert journal.statistics().compaction.moved_messages == 0
     assert used(journal) >= 20
     await journal.close()

@@ -23,6 +23,7 @@ from vespiary_testkit.journal_workload import (
     open_memory,
     recover_live,
     run,
+    run_in_virtual_time,
     small_options,
     until,
 )
@@ -235,18 +236,21 @@ async def test_no_descriptor_left_blocks_and_does_not_fence(tmp_path: Path):
     await journal.close()
 
 
-@run
+@run_in_virtual_time
 async def test_a_fenced_journal_touches_no_file(tmp_path: Path):
     disk = MemoryDisk()
-    journal = await open_memory(tmp_path, disk)
+    journal = await open_memory(tmp_path, disk, reclaim_period_s=1000.0)
     sender = Sender(journal)
-    sender.send()
-    await journal.wait_durable()
+    for _ in range(60):
+        await until(sender.send)
+        await journal.wait_durable()
+    await sender.drain(60)
+    await asyncio.sleep(1)
+    assert journal.statistics().files.pinned > 0, "there is something to free"
     journal.fail(JournalError("the test says so"))
-    await asyncio.sleep(0.005)
     steps = len(disk.log)
     journal.request_space()
-    await asyncio.sleep(0.005)
+    await asyncio.sleep(1)
     assert len(disk.log) == steps
     await journal.close()
     assert len(disk.log) == steps
@@ -272,7 +276,7 @@ class HungExecutor(InlineExecutor):
             future.set_result(function())
 
 
-@run
+@run_in_virtual_time
 async def test_a_file_that_does_not_come_is_an_error_that_goes_when_it_comes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):

@@ -17,7 +17,13 @@ from vespiary_native.abc_ring import NOT_TAKEN
 from vespiary_spec.errors import JournalLocked, NativeError, WriterFailed
 from vespiary_testkit.faulty_disk import MemoryDisk
 from vespiary_testkit.faulty_ring import ERRNOS, FaultyRing, MemoryRing
-from vespiary_testkit.journal_workload import open_memory, recover_live, run, until
+from vespiary_testkit.journal_workload import (
+    open_memory,
+    recover_live,
+    run,
+    run_in_virtual_time,
+    until,
+)
 from vespiary_testkit.waiting import WAIT_S
 
 
@@ -137,7 +143,7 @@ async def test_waiting_with_nothing_staged_returns_at_once(tmp_path: Path):
     await journal.close()
 
 
-@run
+@run_in_virtual_time
 async def test_acknowledgements_alone_wait_for_company(tmp_path: Path):
     bench = Bench(tmp_path)
     journal = await bench.open(acknowledgement_delay_s=1000.0)
@@ -147,7 +153,7 @@ async def test_acknowledgements_alone_wait_for_company(tmp_path: Path):
     before = bench.ring.writes
     bench.core.acknowledge(consumer, 1)
     journal.kick()
-    await asyncio.sleep(0.005)
+    await asyncio.sleep(100)
     assert bench.ring.writes == before
     bench.publish()
     journal.kick()
@@ -171,7 +177,7 @@ async def test_acknowledgements_do_not_wait_for_ever(tmp_path: Path):
     await journal.close()
 
 
-@run
+@run_in_virtual_time
 async def test_when_it_falls_quiet_one_empty_block_covers_the_confirms(tmp_path: Path):
     bench = Bench(tmp_path)
     journal = await bench.open(quiet_delay_s=0.002)
@@ -181,7 +187,7 @@ async def test_when_it_falls_quiet_one_empty_block_covers_the_confirms(tmp_path:
     sequence = journal.statistics().sequence_durable
     await until(lambda: journal.statistics().sequence_durable > sequence)
     covered = journal.statistics()
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(1)
     assert journal.statistics().sequence_durable == covered.sequence_durable, "once"
     journal.fail(WriterFailed("the test pulls the plug"))
     await journal.close()

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from vespiary_broker.store.paging.pager import PERIOD_S
 from vespiary_broker.store.paging.read_limits import ReadAmounts, ReadLimits
 from vespiary_native.abc import DeliverStatus
 from vespiary_testkit.faulty_disk import MemoryDisk
-from vespiary_testkit.journal_workload import QUEUES, run, until
+from vespiary_testkit.journal_workload import QUEUES, run, run_in_virtual_time, until
 from vespiary_testkit.paging_rig import PAGE_BYTES, PAGES, PagingClient, PagingRig
 from vespiary_testkit.waiting import WAIT_S
 
@@ -100,7 +101,7 @@ def acknowledge_first(rig: PagingRig, client: PagingClient, upto: int) -> None:
         ReadLimits(max_bytes=0),
     ],
 )
-@run
+@run_in_virtual_time
 async def test_no_page_is_opened_while_consumers_hold_what_they_may(
     tmp_path: Path, limits: ReadLimits
 ) -> None:
@@ -126,7 +127,7 @@ async def test_no_page_is_opened_while_consumers_hold_what_they_may(
     for _ in range(10):
         rig.core.deliver(client.consumers[1], 1_000_000, 1 << 30)
         rig.pager.serve()
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(PERIOD_S)
     assert rig.pager.statistics().opened == opened
     acknowledge_first(rig, client, taken)
     await until(lambda: rig.pager.statistics().waiting_queues == 0)

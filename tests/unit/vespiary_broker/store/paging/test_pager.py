@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from vespiary_broker.store.paging.moving import PageMover
+from vespiary_broker.store.paging.pager import PERIOD_S
 from vespiary_codec.journal.page import PAGE_BIT
 from vespiary_native.abc import DeliverStatus, NoRoom
 from vespiary_spec.errors import ForeignJournal, PageDamaged
 from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk
-from vespiary_testkit.journal_workload import QUEUES, run, until
+from vespiary_testkit.journal_workload import QUEUES, run, run_in_virtual_time, until
 from vespiary_testkit.paging_rig import PAGES, PagingClient, PagingRig
 
 
@@ -360,7 +361,7 @@ async def test_pages_that_python_remembers_stay_open(tmp_path: Path) -> None:
     await rig.close()
 
 
-@run
+@run_in_virtual_time
 async def test_pages_without_consumers_are_closed_when_memory_is_short(tmp_path: Path) -> None:
     rig = await PagingRig.open(tmp_path, MemoryDisk())
     client = PagingClient(rig, 1)
@@ -373,8 +374,7 @@ async def test_pages_without_consumers_are_closed_when_memory_is_short(tmp_path:
     await until(lambda: rig.pager.statistics().open_pages >= 2)
     rig.address.is_wanted = True
     rig.pager.page(rig.address)
-    for _ in range(20):
-        await asyncio.sleep(0.01)
+    await asyncio.sleep(10 * PERIOD_S)
     assert rig.pager.statistics().open_pages >= 2, "they have consumers"
     rig.address.is_attended = False
     await until(lambda: rig.pager.statistics().open_pages == 0)
