@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -52,3 +53,13 @@ def test_a_sleep_shorter_than_the_clock_can_show_comes_to_an_end() -> None:
             await asyncio.sleep(1e-17)
 
     run_virtual(wait())
+
+
+def test_the_clock_waits_for_a_thread() -> None:
+    async def wait() -> float:
+        loop = asyncio.get_running_loop()
+        loop.call_later(100, lambda: None)
+        await asyncio.to_thread(time.sleep, 0.05)
+        return loop.time()
+
+    assert run_virtual(wait()) < 1

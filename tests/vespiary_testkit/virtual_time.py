@@ -1,9 +1,10 @@
 """An event loop whose clock stands still while there is work and jumps when there is none.
 
 Timers fire in their order and nothing waits, so a workload with sleeps runs as fast as it computes
-and, given a seed, does the same steps in the same order every time. Must be used only where all
-that is waited for comes from the loop itself: timers, and descriptors that are ready when they are
-looked at (a `MemoryRing`'s).
+and, given a seed, does the same steps in the same order every time. The clock also stands still
+while a thread does what `run_in_executor` gave it, so no time-out passes because a thread is slow.
+Must be used only where all else that is waited for comes from the loop itself: timers, and
+descriptors that are ready when they are looked at (a `MemoryRing`'s).
 
 It is asyncio's own loop, not the product's (`product_loop`): uvloop's clock and its selector are in
 C, and neither can be replaced. So it must not run code whose sockets or transports are tested.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -30,12 +32,13 @@ class _PollingSelector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
+        self.jobs = 0  # of threads, which wake the loop when they are done
 
     def select(self, timeout: float | None = None) -> list[Any]:
         found = super().select(0)
         if found or timeout == 0:
             return found
-        if timeout is None:  # no timer: a thread has to wake the loop
+        if timeout is None or self.jobs:  # a thread has to wake the loop
             return super().select(5.0)
         self.now_s += max(timeout, _TICK_S)
         return []
@@ -50,6 +53,19 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._polling.now_s
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """Have a thread do some work; the clock waits for it."""
+        future = super().run_in_executor(executor, func, *args)
+        if executor is None or isinstance(executor, ThreadPoolExecutor):
+            self._polling.jobs += 1
+            future.add_done_callback(self._forget_job)
+        return future
+
+    def _forget_job(self, _: asyncio.Future[Any]) -> None:
+        self._polling.jobs -= 1
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None

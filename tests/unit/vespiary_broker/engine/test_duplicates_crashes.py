@@ -61,7 +61,7 @@ def test_without_the_flush_the_cuts_do_find_a_loss(folder: Path):
     logging.disable(logging.WARNING)
     run_virtual(live(folder, disk, functools.partial(MemoryRing, is_forgetful=True)))
     logging.disable(logging.NOTSET)
-    for image in crash_images(disk.log, seed=SEED, subsets_max=2, torn_max=0):
+    for image in crash_images(disk.log, seed=SEED, subsets_max=16, torn_max=0):
         try:
             found = found_on(image.disk, folder)
         except Exception:

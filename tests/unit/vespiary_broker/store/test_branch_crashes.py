@@ -130,7 +130,7 @@ def test_without_the_flush_the_cuts_do_find_a_lost_branch(folder: Path) -> None:
     disk = MemoryDisk()
     forgetful = functools.partial(MemoryRing, is_forgetful=True)
     product_loop.run(_live_with_branches(folder, disk, forgetful))
-    for image in crash_images(disk.log, seed=SEED, subsets_max=2, torn_max=0):
+    for image in crash_images(disk.log, seed=SEED, subsets_max=16, torn_max=0):
         try:
             wrong = wrong_with(image, folder)
         except Exception:

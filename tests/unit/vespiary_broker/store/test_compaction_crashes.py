@@ -146,7 +146,7 @@ def test_freeing_before_the_checkpoint_is_durable_would_be_found(
     disk = MemoryDisk()
     run_virtual(_life(folder, disk))
     log = [op for op in disk.log if op.name != "filled 0 0"]
-    for image in crash_images(log, seed=SEED, subsets_max=2, torn_max=0):
+    for image in crash_images(log, seed=SEED, subsets_max=16, torn_max=0):
         try:
             live = recover_live(image.disk, folder)
         except Exception:

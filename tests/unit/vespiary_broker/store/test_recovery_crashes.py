@@ -121,7 +121,7 @@ def test_without_the_flush_the_cuts_do_find_a_loss(folder: Path):
     disk = MemoryDisk()
     run_virtual(_live_a_little(folder, disk, functools.partial(MemoryRing, is_forgetful=True)))
     confirmed = False
-    for image in crash_images(disk.log, seed=SEED, subsets_max=2, torn_max=0):
+    for image in crash_images(disk.log, seed=SEED, subsets_max=16, torn_max=0):
         confirmed = confirmed or any(mark.startswith("confirmed") for mark in image.marks)
         if confirmed and judge(image.marks, _recover_or_nothing(image.disk, folder)):
             return

@@ -89,7 +89,7 @@ def test_every_power_cut_keeps_what_was_confirmed(folder: Path, shard: int) -> N
 
 def _is_found(disk: MemoryDisk, folder: Path) -> bool:
     """Whether any power cut shows that something is wrong."""
-    images = crash_images(disk.log, seed=SEED, subsets_max=2, torn_max=0, is_boundary=_is_cut)
+    images = crash_images(disk.log, seed=SEED, subsets_max=16, torn_max=0, is_boundary=_is_cut)
     for image in images:
         try:
             live = recover_paged(image.disk, folder)
