@@ -196,6 +196,8 @@ class SeedCheck:
                 return
             for image in images(cut.state, self.chance, self.per_cut):
                 self._check(cut, image)
+                if self.tally.failures:  # a life that failed may hold the folder's lock
+                    return
 
     def _fail(self, place: str, wrong: object) -> None:
         replay = REPLAY.format(seed=self.seed)

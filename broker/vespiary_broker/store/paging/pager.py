@@ -146,7 +146,8 @@ class Pager:
         self._lock = lock
         self._executor = executor
         self._clock_ms = clock_ms
-        self._last_id = found.highest_id
+        # The journal may know pages that are done and whose files are gone.
+        self._last_id = max([found.highest_id, *(facts.page_id for facts in self._core.pages())])
         self._pages = found.pages
         self._addresses: dict[str, PagedAddress] = {}
         self._sizes: Counter[str] = Counter()  # of the page files of each address

@@ -13,7 +13,7 @@ from vespiary_broker.store.paging.moving import PageMover
 from vespiary_broker.store.paging.pager import PERIOD_S
 from vespiary_codec.journal.page import PAGE_BIT
 from vespiary_native.abc import DeliverStatus, NoRoom
-from vespiary_spec.errors import ForeignJournal, PageDamaged
+from vespiary_spec.errors import ForeignJournal, JournalError, PageDamaged
 from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk
 from vespiary_testkit.journal_workload import QUEUES, run, run_in_virtual_time, until
 from vespiary_testkit.paging_rig import PAGES, PagingClient, PagingRig
@@ -303,6 +303,32 @@ async def test_page_ids_are_never_used_twice(tmp_path: Path) -> None:
     assert len(set(seen)) == len(seen)
     assert seen == sorted(seen)
     assert max(seen) < PAGE_BIT
+
+
+@run_in_virtual_time
+async def test_no_page_gets_the_id_of_one_that_the_journal_still_knows(tmp_path: Path) -> None:
+    """Its file was removed as a leftover of a kill, and the clock was set back since."""
+    disk = MemoryDisk()
+    rig = await PagingRig.open(tmp_path, disk)
+    client = PagingClient(rig, 1)
+    await client.send(60)
+    await rig.move_all()
+    await client.receive()
+    await client.acknowledge(len(client.held))
+    known = {facts.page_id for facts in rig.core.pages()}
+    for _ in range(2):  # killed before the page's end is written, and again right after the start
+        assert {facts.page_id for facts in rig.core.pages()} == known
+        rig.journal.fail(JournalError("the process is killed here"))
+        await rig.close()
+        rig = await PagingRig.open(tmp_path, disk)
+    assert not rig.page_names()
+    rig.pager._clock_ms = lambda: 0
+    await PagingClient(rig, 1).send(60)
+    await rig.move_all()
+    ids = {facts.page_id for facts in rig.core.pages() if facts.places}
+    assert ids
+    assert min(ids) > max(known)
+    await rig.close()
 
 
 @run
