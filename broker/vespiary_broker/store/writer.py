@@ -220,13 +220,13 @@ class MessageJournal:
                 await self._finish_writing()
             except WriterFailed as error:
                 logger.critical("work that nobody was told of is lost: %s", error)
-        for timer in (self._delay, self._quiet):
-            if timer is not None:
-                timer.cancel()
         if self.retention is not None:
             await self.retention.close()
         await self._loader.close()
         self._loop.remove_reader(self._ring.fileno())
+        for timer in (self._delay, self._quiet):  # now that no completion can set them again
+            if timer is not None:
+                timer.cancel()
         await self.run_blocking(self._ring.close)
         try:
             await self.run_blocking(self._pool.close)

@@ -528,3 +528,23 @@ async def test_statistics(tmp_path: Path):
     assert figures.engine == journal.engine_name == "MEMORY"
     assert (figures.failed_reason, figures.blocked_reason) == (None, None)
     await journal.close()
+
+
+@run_in_virtual_time
+async def test_no_timer_of_a_journal_outlives_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path)
+    journal = await bench.open(quiet_delay_s=0.001)
+    close = journal._loader.close
+
+    async def close_late() -> None:
+        bench.publish()
+        await journal.wait_durable()
+        await close()
+
+    monkeypatch.setattr(journal._loader, "close", close_late)
+    await journal.close()
+    writes = bench.ring.writes
+    await asyncio.sleep(1)
+    assert bench.ring.writes == writes
