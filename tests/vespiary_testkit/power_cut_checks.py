@@ -182,6 +182,7 @@ class SeedCheck:
         self.plan = plan(seed)
         self.chance = random.Random(f"images {seed}")
         self.number = 0
+        self.is_locked = False  # by a life that failed: nothing more can be opened in the folder
 
     def run(self, images_max: int) -> None:
         """Check until the tally counts `images_max` images, or all cuts are done."""
@@ -196,7 +197,7 @@ class SeedCheck:
                 return
             for image in images(cut.state, self.chance, self.per_cut):
                 self._check(cut, image)
-                if self.tally.failures:  # a life that failed may hold the folder's lock
+                if self.is_locked:
                     return
 
     def _fail(self, place: str, wrong: object) -> None:
@@ -253,6 +254,7 @@ class SeedCheck:
             log = record_more(self.folder, other, further, self.make_ring)
         except Exception as error:
             self._fail(f"{place}, lived on", repr(error))
+            self.is_locked = True
             return
         for cut in cuts(log, start=start):
             for image in images(cut.state, self.chance, 1):
