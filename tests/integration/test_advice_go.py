@@ -21,6 +21,7 @@ from vespiary_testkit.mqtt_client import MqttClient
 from vespiary_testkit.played_scene import Scene
 from vespiary_testkit.relay import Relay
 from vespiary_testkit.stock_client import Client
+from vespiary_testkit.waiting import wait_for
 
 BUILD_S = 300
 Play = Callable[[str], Scene]
@@ -277,7 +278,7 @@ def test_autopaho_keeps_in_files_what_waits_for_a_connection(
 
 
 def test_autopaho_keeps_in_memory_what_was_sent_and_not_confirmed(
-    broker: BrokerProcess, relay: Relay, play: Play, name: str
+    broker: BrokerProcess, relay: Relay, play: Play, name: str, tmp_path: Path
 ) -> None:
     reader = other(broker, name)
     first = play("fiveQueues")
@@ -286,6 +287,7 @@ def test_autopaho_keeps_in_memory_what_was_sent_and_not_confirmed(
     first.go_on("x")
     assert first.event() == ["queued"]
     assert reader.payloads() == [b"x"]
+    wait_for(lambda: not list(tmp_path.glob("queue*.message")))  # it leaves the files when sent
     first.kill()
     relay.cut()
     relay.release()

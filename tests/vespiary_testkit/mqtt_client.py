@@ -65,12 +65,25 @@ class Ended(NamedTuple):
 
 
 class _Paho(paho.Client):
-    """Looks often whether it is to stop."""
+    """A paho client whose thread checks often whether it has to stop, and can always be joined."""
 
     def loop_forever(
         self, timeout: float = _LOOP_S, retry_first_connection: bool = False
     ) -> paho.MQTTErrorCode:
         return super().loop_forever(timeout, retry_first_connection)
+
+    def loop_stop(self) -> paho.MQTTErrorCode:
+        """Stop the thread and wait for its end.
+
+        The thread sets `_thread` to None as it ends, even between paho's own two uses of it.
+        """
+        thread = self._thread
+        if thread is None:
+            return paho.MQTT_ERR_INVAL
+        self._thread_terminate = True
+        if threading.current_thread() is not thread:
+            thread.join()
+        return paho.MQTT_ERR_SUCCESS
 
 
 class MqttClient:
