@@ -85,7 +85,9 @@ class Life:
         self.held: list[Key] = []
         self.waiting: set[Key] = set()
         # Above those of earlier lives: a seed may come twice.
-        self.transaction = max([chance.getrandbits(40) << 8, *self.branches])
+        # No life before has used these ids, as no broker would: members that a power cut left
+        # without their COMMIT would count for a later transaction of the same id.
+        self.transaction = journal.core.image_statistics().sequence_durable << 32
         self.routes = [self.core.open_route([queue_id]) for queue_id in QUEUES]
         self.routes.append(self.core.open_route(list(QUEUES)))
         self.connection = self.core.open_connection()
