@@ -266,7 +266,10 @@ int64_t vespiary_core_branch_members(const vespiary_core *core, uint64_t transac
                                      uint32_t room);
 /* Returns the length of what the PREPARE record ends in; *data is valid until the branch goes. */
 int vespiary_core_branch_data(const vespiary_core *core, uint64_t transaction, const uint8_t **data);
-int vespiary_core_prepared_in(const vespiary_core *core, uint64_t file_id);
+/* Returns the block with the PREPARE of the copies; 0: *file_id and *index are to be loaded first. */
+int64_t vespiary_core_branch_copy(vespiary_core *core, uint64_t transaction, uint64_t members_id, uint64_t *file_id,
+                                  uint32_t *index);
+int vespiary_core_branches_in(const vespiary_core *core, uint64_t file_id, uint64_t *out, uint32_t room);
 
 /* consumers */
 int vespiary_core_open_consumer(vespiary_core *core, uint32_t connection, uint32_t queue_id, uint32_t mode,
@@ -372,6 +375,8 @@ int vespiary_core_extents(const vespiary_core *core, uint32_t queue_id, uint32_t
 /* How many extents stand in front of the first one that ends at or behind a sequence. */
 int vespiary_core_extent_index(const vespiary_core *core, uint32_t queue_id, uint64_t sequence);
 int vespiary_core_extent(const vespiary_core *core, uint64_t page_id, uint32_t queue_id, vespiary_extent_facts *out);
+/* Length of its latest PAGE record; 0 without one. */
+int64_t vespiary_core_page_record_bytes(const vespiary_core *core, uint64_t page_id);
 int vespiary_core_pages_in(const vespiary_core *core, uint64_t file_id, uint64_t *out, uint32_t room);
 
 /* recovery */

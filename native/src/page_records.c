@@ -168,15 +168,26 @@ int64_t stage_paged(vespiary_core *core, const file *f, paged_record *r)
     return vespiary_core_append_record(core, RECORD_PAGE, 0, r->body, (uint32_t)r->used, 1);
 }
 
-int page_recorded(vespiary_core *core, file *f, file *own)
+int page_unrecord(vespiary_core *core, file *f, file *own)
 {
     struct page *p = f->page;
-    int bad = 0;
-    if (p->record_slot != UINT32_MAX) {
-        core->slots[p->record_slot]->live--;
-        bad = add_cancel(own, p->record_slot);
-    }
+    file *in = core->slots[p->record_slot];
+    in->live--;
+    in->live_bytes -= p->latest_bytes;
+    core->live_bytes -= p->latest_bytes;
+    p->record_slot = UINT32_MAX;
+    p->latest_bytes = 0;
+    return add_cancel(own, in->slot);
+}
+
+int page_recorded(vespiary_core *core, file *f, file *own, uint32_t length)
+{
+    struct page *p = f->page;
+    int bad = p->record_slot == UINT32_MAX ? 0 : page_unrecord(core, f, own);
     own->live++;
+    own->live_bytes += length;
+    core->live_bytes += length;
     p->record_slot = own->slot;
+    p->latest_bytes = length;
     return bad;
 }

@@ -73,10 +73,7 @@ static int record_check(const uint8_t *record, uint32_t length)
 /* The page's latest record counts no more. */
 static int page_detach(vespiary_core *core, file *in, file *f)
 {
-    struct page *p = f->page;
-    core->slots[p->record_slot]->live--;
-    int bad = add_cancel(in, p->record_slot);
-    p->record_slot = UINT32_MAX;
+    int bad = page_unrecord(core, f, in);
     page_forget_cancels(core, f);
     return bad;
 }
@@ -170,7 +167,7 @@ int apply_paged(vespiary_core *core, file *in, const uint8_t *record, uint32_t l
         if (e && e->is_open)
             extent_replace(core, q, e, NULL);
     }
-    return bad ? bad : page_recorded(core, f, in);
+    return bad ? bad : page_recorded(core, f, in, length);
 }
 
 int apply_page_done(vespiary_core *core, file *in, uint64_t page_id)

@@ -287,7 +287,7 @@ int64_t vespiary_core_page_commit(vespiary_core *core, uint64_t page_id)
         block = stage_paged(core, f, &r);
     if (block > 0) {
         file *own = core->slots[core->filling.slot];
-        int bad = page_recorded(core, f, own);
+        int bad = page_recorded(core, f, own, 8 + (uint32_t)r.used);
         for (uint32_t i = 0; i < r.count; i++)
             bad |= move_places(core, f, &r.items[i], own);
         unmark_places(core, f->page);
@@ -363,7 +363,7 @@ int64_t vespiary_core_page_restage(vespiary_core *core, uint64_t page_id)
     if (!block)
         block = stage_paged(core, f, &r);
     if (block > 0) {
-        int bad = page_recorded(core, f, core->slots[core->filling.slot]);
+        int bad = page_recorded(core, f, core->slots[core->filling.slot], 8 + (uint32_t)r.used);
         for (uint32_t i = 0; i < r.count; i++)
             r.items[i].q->ack_block = 0;
         page_forget_cancels(core, f);
@@ -440,9 +440,7 @@ int64_t vespiary_core_page_end(vespiary_core *core, uint64_t page_id)
     if (block < 0)
         return block;
     struct page *p = f->page;
-    core->slots[p->record_slot]->live--;
-    int bad = add_cancel(core->slots[core->filling.slot], p->record_slot);
-    p->record_slot = UINT32_MAX;
+    int bad = page_unrecord(core, f, core->slots[core->filling.slot]);
     p->state = PAGE_ENDED;
     p->block = (uint64_t)block;
     drop_extents(core, f);
@@ -514,6 +512,12 @@ int vespiary_core_extent(const vespiary_core *core, uint64_t page_id, uint32_t q
     if (e)
         *out = extent_facts(core, q, e);
     return e != NULL;
+}
+
+int64_t vespiary_core_page_record_bytes(const vespiary_core *core, uint64_t page_id)
+{
+    const file *f = page_find(core, page_id);
+    return f ? f->page->latest_bytes : 0;
 }
 
 int vespiary_core_pages_in(const vespiary_core *core, uint64_t file_id, uint64_t *out, uint32_t room)

@@ -51,7 +51,8 @@ struct page {
     uint32_t previous_crc;
     uint8_t *footer;
     uint32_t footer_length;
-    uint32_t record_slot; /* file of its latest PAGE record; UINT32_MAX: none */
+    uint32_t record_slot;  /* file of its latest PAGE record; UINT32_MAX: none */
+    uint32_t latest_bytes; /* length of that record */
     bool is_looked_at; /* somebody looks through a closed extent, and goes on */
     bool has_block;
     uint64_t block; /* that must be durable before its file may go */
@@ -135,7 +136,9 @@ typedef struct {
 void paged_free(paged_record *r);
 /* Stage the PAGE record. The sequence of its block, or -errno and nothing is changed. */
 int64_t stage_paged(vespiary_core *core, const file *f, paged_record *r);
-/* It stands in `own` now. */
-int page_recorded(vespiary_core *core, file *f, file *own);
+/* The page has no latest record any more; the file of a record that says so, `own`, depends on the one that it was in. */
+int page_unrecord(vespiary_core *core, file *f, file *own);
+/* Its latest record is the one of `length` bytes that was staged in `own`. */
+int page_recorded(vespiary_core *core, file *f, file *own, uint32_t length);
 
 #endif

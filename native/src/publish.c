@@ -16,7 +16,7 @@ static void transaction_member(vespiary_core *core, const placed *at, uint32_t l
     core->transaction_records++;
 }
 
-static int transaction_slot(vespiary_core *core, uint32_t slot)
+int transaction_slot(vespiary_core *core, uint32_t slot)
 {
     for (uint32_t i = core->transaction_slots_count; i-- > 0;)
         if (core->transaction_slots[i] == slot)
@@ -95,6 +95,14 @@ int transaction_end(vespiary_core *core)
     core->is_branch = false;
     large_committed(core);
     return bad ? -ENOMEM : 0;
+}
+
+/* Give up a transaction that has changed no queue yet: members without COMMIT or PREPARE are void. */
+void transaction_abandon(vespiary_core *core)
+{
+    core->transaction_slots_count = 0;
+    core->transaction = 0;
+    core->is_branch = false;
 }
 
 int vespiary_core_commit(vespiary_core *core, uint64_t transaction)
@@ -243,7 +251,7 @@ int vespiary_core_publish(vespiary_core *core, uint32_t handle, const uint8_t *p
 }
 
 /* --- ACK ---------------------------------------------------------------------------------------------------------- */
-static int stage_ack_record(vespiary_core *core, queue *q, uint64_t sequence, placed *at)
+int place_ack(vespiary_core *core, uint32_t queue_id, uint64_t sequence, placed *at)
 {
     uint32_t length = 32 + (core->transaction ? 8 : 0);
     int bad = place_record(core, length, false, at);
@@ -253,14 +261,22 @@ static int stage_ack_record(vespiary_core *core, queue *q, uint64_t sequence, pl
     at->memory[4] = RECORD_ACK;
     at->memory[5] = core->transaction ? FLAG_TRANSACTIONAL : 0;
     put16(at->memory + 6, 0);
-    put32(at->memory + 8, q->id);
+    put32(at->memory + 8, queue_id);
     put32(at->memory + 12, 1);
     put64(at->memory + 16, sequence);
     put64(at->memory + 24, 1);
-    if (core->transaction) {
-        put64(at->memory + 32, core->transaction);
-        transaction_member(core, at, length);
-    } else {
+    if (!core->transaction)
+        return 0;
+    put64(at->memory + 32, core->transaction);
+    return join_transaction(core, at, length);
+}
+
+static int stage_ack_record(vespiary_core *core, queue *q, uint64_t sequence, placed *at)
+{
+    int bad = place_ack(core, q->id, sequence, at);
+    if (bad)
+        return bad;
+    if (!core->transaction) {
         q->ack_block = core->next_sequence;
         q->ack_offset = at->offset - core->filling.offset;
     }
@@ -296,7 +312,7 @@ static int stage_ack(vespiary_core *core, queue *q, uint64_t sequence, const ent
         }
     }
     int bad = stage_ack_record(core, q, sequence, &at);
-    if (!bad && core->transaction && !(bad = transaction_slot(core, at.slot)))
+    if (!bad && core->transaction)
         bad = transaction_slot(core, item->slot);
     return bad ? bad : add_cancel(core->slots[at.slot], item->slot);
 }

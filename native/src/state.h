@@ -295,7 +295,8 @@ typedef struct {
 } branch_member;
 
 typedef struct {
-    uint64_t id, block; /* block: of its PREPARE, then of the record that ends it */
+    uint64_t id, block;  /* block: of its PREPARE, then of the record that ends it */
+    uint64_t journal_id; /* in its records: those of a copy have another than `id` */
     uint32_t records, digest;
     uint64_t ended;     /* number of its end among all */
     uint8_t outcome; /* 0, 1 committed, 2 rolled back: staged, and not durable yet */
@@ -516,6 +517,7 @@ int output_waits(vespiary_core *core, uint32_t handle, bool for_all);
 
 /* publish.c */
 int transaction_end(vespiary_core *core);
+void transaction_abandon(vespiary_core *core);
 bool is_ack_journalled(const vespiary_core *core, const queue *q, const entry *item);
 
 /* branches.c */
@@ -533,6 +535,8 @@ int message_finish(vespiary_core *core, queue *q, uint64_t sequence, entry *item
 int acknowledge(vespiary_core *core, consumer *by, uint64_t sequence, uint64_t *block);
 bool is_own_transaction(const vespiary_core *core, const uint8_t *body, uint32_t length);
 int join_transaction(vespiary_core *core, const placed *at, uint32_t length);
+int transaction_slot(vespiary_core *core, uint32_t slot); /* a file that the transaction being staged needs */
+int place_ack(vespiary_core *core, uint32_t queue_id, uint64_t sequence, placed *at);
 
 /* page_extents.c, page_recovery.c, pages.c */
 file *page_file_find(const vespiary_core *core, uint64_t file_id);

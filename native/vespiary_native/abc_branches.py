@@ -63,5 +63,27 @@ class CoreBranches(Protocol):
     def branch_data(self, transaction: int) -> bytes:
         """Return what the PREPARE record of a prepared branch ends in."""
 
-    def prepared_in(self, file_id: int) -> bool:
-        """Whether a prepared branch needs this file: compaction must leave it alone."""
+    def branches_in(self, file_id: int) -> list[int]:
+        """Return the prepared branches that need a file, by transaction."""
+
+    def branch_copy(self, transaction: int, journal_id: int) -> tuple[int, int] | None:
+        """Stage copies of a prepared branch's records, and of the messages that it acknowledges.
+
+        The files with the records so far need not stay for the branch any more. It is still known
+        by `transaction`; from the next start on, `branches` returns it as `journal_id`.
+
+        Args:
+            transaction: A branch whose PREPARE is durable, that is not ending, and of which all
+                places are there.
+            journal_id: Id for the copies, 1 to 2**63, that no other transaction has had.
+
+        Returns:
+            None: done. Else (file id, slab index) to be loaded first; nothing was changed.
+
+        Raises:
+            NoRoom: They do not fit into the journal or the memory now; nothing was changed.
+            ValueError: There is no such branch, or its state is another.
+
+        Durability: a file may be freed once a checkpoint behind the copies is durable. The copies
+            count, and the records before them are void, from one block on.
+        """

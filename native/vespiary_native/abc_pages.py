@@ -265,5 +265,8 @@ class CorePages(Protocol):
     def extent(self, page_id: int, queue_id: int) -> ExtentFacts | None:
         """Return what a queue has in a page; None: nothing, or one of them is not known."""
 
+    def page_record_bytes(self, page_id: int) -> int:
+        """Return the length of a page's latest PAGE record; 0 for a page that has none."""
+
     def pages_in(self, file_id: int) -> list[int]:
         """Return the pages whose latest PAGE record stands in a journal file, ascending."""

@@ -399,11 +399,24 @@ class NativeCore(
         )
         return bytes(ffi.buffer(self._frames[0], length))
 
-    def prepared_in(self, file_id: int) -> bool:
-        """See `Core.prepared_in`."""
-        return bool(
-            check(lib.vespiary_core_prepared_in(self._core, file_id), f"prepared_in({file_id})")
+    def branches_in(self, file_id: int) -> list[int]:
+        """See `Core.branches_in`."""
+        asked = lib.vespiary_core_branches_in
+        room = check(asked(self._core, file_id, ffi.NULL, 0), f"branches_in({file_id})")
+        if not room:
+            return []
+        out = ffi.new("uint64_t[]", room)
+        asked(self._core, file_id, out, room)
+        return sorted(out)
+
+    def branch_copy(self, transaction: int, journal_id: int) -> tuple[int, int] | None:
+        """See `Core.branch_copy`."""
+        block = lib.vespiary_core_branch_copy(
+            self._core, transaction, journal_id, self._file_id, self._length
         )
+        if check(block, f"branch_copy({transaction})"):
+            return None
+        return self._file_id[0], self._length[0]
 
     # --- consumers ------------------------------------------------------------------------------
     def open_consumer(

@@ -237,6 +237,10 @@ class NativePages:
             _extent(out) if lib.vespiary_core_extent(self._core, page_id, queue_id, out) else None
         )
 
+    def page_record_bytes(self, page_id: int) -> int:
+        """See `CorePages.page_record_bytes`."""
+        return int(lib.vespiary_core_page_record_bytes(self._core, page_id))
+
     def pages_in(self, file_id: int) -> list[int]:
         """See `CorePages.pages_in`."""
         asked = lib.vespiary_core_pages_in

@@ -615,6 +615,16 @@ class TransactionCalls:
         transaction = self.random.choice(known or [self.last_transaction])
         self.core.resolve(transaction, commit=self.random.random() < 0.6)
 
+    def copy_branch(self) -> None:
+        """Copy a prepared branch to the journal's end, or try to, loading what is absent."""
+        known = [facts.transaction for facts in self.core.branches()]
+        transaction = self.random.choice(known or [self.last_transaction])
+        self.last_transaction += 1
+        for _ in range(4):
+            absent = self.core.branch_copy(transaction, self.last_transaction)
+            if absent is None or not self.load_slab(*absent):
+                return
+
     def duplicate(self, transaction: int) -> bytes:
         """Return the body of a DUPLICATE record; now and then of another transaction."""
         pick = self.random
@@ -1290,6 +1300,7 @@ class Driver(
             (3, self.end_large),
             (3, self.transaction),
             (3, self.resolve),
+            (3, self.copy_branch),
             (12, self.write),
             (12, self.written),
             (3, self.open_consumer),
@@ -1427,7 +1438,7 @@ class Driver(
             self.core.live_places(file_id)
             self.core.live_bytes(file_id)
             self.core.cancels(file_id)
-            self.core.prepared_in(file_id)
+            self.core.branches_in(file_id)
             self.core.pages_in(file_id)
         self.compare_pages()
         for facts in self.core.branches():

@@ -199,7 +199,9 @@ class CoreRig:
         self.connection = self.connect()
 
     def load(self, consumer: int, *, good: bool = True) -> tuple[int, int]:
-        file_id, slab = self.core.absent_slab(consumer)
+        return self.load_slab(*self.core.absent_slab(consumer), good=good)
+
+    def load_slab(self, file_id: int, slab: int, *, good: bool = True) -> tuple[int, int]:
         reserved = self.core.load_begin(file_id, slab)
         assert reserved is not None
         address, length, offset = reserved

@@ -129,6 +129,23 @@ class PagingClient(Client):
             await until(lambda: self.core.files_ahead() > 1)
             await super().send(min(20, count - at))
 
+    async def pass_through(self, queue_id: int, count: int) -> None:
+        """Send messages to one queue, receive them there and acknowledge them.
+
+        Args:
+            queue_id: The queue; nothing of it is in pages.
+            count: Number of messages; they fit into one file.
+        """
+        await until(lambda: self.core.files_ahead() > 1)
+        for _ in range(count):
+            self._publish(queue_id)
+        await self.journal.wait_durable()
+        status, _, frames = self.core.deliver(self.consumers[queue_id], count, 1 << 30)
+        assert status in (DeliverStatus.LIMIT, DeliverStatus.DRAINED)
+        found = re.findall(rb"^message-id:\d+-(\d+)$", frames, re.MULTILINE)
+        self.held += [(queue_id, int(sequence)) for sequence in found]
+        await self.acknowledge(len(self.held))
+
     async def receive(self, limit: int = 1_000_000) -> None:
         """Take deliverable messages of each queue, those in pages included."""
         for consumer in self.consumers.values():

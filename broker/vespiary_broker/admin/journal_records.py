@@ -151,9 +151,10 @@ class JournalFile(Record, frozen=True):
         name: Its name.
         state: full, filling, or ahead (made ready, not begun).
         size_bytes: Its size.
-        live_places: Live messages in it, one for each queue, and one for each prepared branch that
-            needs it.
-        live_bytes: What the messages count for.
+        live_places: Live messages in it, counted once for each queue.
+        live_pages: Pages with live messages that need a record in it.
+        transactions: Prepared transactions that need it.
+        live_bytes: Size of the messages and of the records of pages.
         live_ids: Duplicate ids in it that still count.
         kept_by: Why it is not freed, as a clause; empty if it goes with the next checkpoint.
     """
@@ -163,6 +164,8 @@ class JournalFile(Record, frozen=True):
     state: str
     size_bytes: int
     live_places: int
+    live_pages: int
+    transactions: int
     live_bytes: int
     live_ids: int
     kept_by: str

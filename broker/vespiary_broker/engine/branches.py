@@ -213,7 +213,8 @@ class Branches:
         if state not in HEURISTICS:
             raise ValueError(f"{state} is no outcome")
         branch = self._branches.get(xid)
-        if branch is None or branch.number != int(value["transaction"]):
+        # Not by the number: it is another one when compaction has copied the branch meanwhile.
+        if branch is None or branch.prepared_ms != int(value["prepared-ms"]):
             branch = Branch(xid, str(value["user"]), state, number=int(value["transaction"]))
             branch.prepared_ms = int(value["prepared-ms"])
             self._branches[xid] = branch

@@ -1,16 +1,20 @@
-"""Compaction: messages that keep nearly empty files are moved to the journal's end, bit by bit.
+"""Compaction: whatever keeps nearly empty files is appended again at the journal's end.
 
-Owns: the task `journal-compaction` and its counters. Empties one file at a time (`victims` chooses
-it), in steps of one block or some, each made durable before the next, under a budget of bytes a
-second; the keeper's ordinary checkpoint then frees the file. Must never free a file, never touch
-the files that are ready for messages, and never go on in a journal that is full or fenced. Made and
-started by `writer`; docs/internals/compaction.md says what a crash at each step leaves.
+That is: live messages, records of prepared transactions and of pages that hold messages, and the
+records that Python owns (`kept`). One file is emptied at a time (`victims` chooses it), in small
+steps, each of them durable before the next, with a limit on the bytes per second. The next
+checkpoint of `keeper` frees the file.
+
+Owns: the task `journal-compaction` and its counters. Must never free a file, never use the files
+that are ready for messages, and never go on in a journal that is full or has failed. Started by
+`writer`; docs/internals/compaction.md says what a crash at each step leaves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -20,6 +24,7 @@ from vespiary_broker.store.kept import KEPT_TURN_BYTES, KeptRecords
 from vespiary_broker.store.options import FILES_AHEAD_MIN
 from vespiary_broker.store.turns import Allowance, Turns, Work
 from vespiary_broker.store.victims import Choice, CompactionRule, FileFacts, choosing_victim
+from vespiary_codec.journal.page import PAGE_BIT
 from vespiary_native.abc import Core, NoRoom
 from vespiary_spec.errors import JournalError, NativeError, VespiaryError, WriterFailed
 
@@ -206,10 +211,10 @@ class Compaction:
                 FileFacts(
                     file_id,
                     file.size_bytes,
-                    self._core.live_bytes(file_id) + self._kept.live_bytes(file_id),
+                    self._live_bytes(file_id),
                     live > 0,
-                    not is_stuck and not self._core.prepared_in(file_id),
-                    cancels,
+                    not is_stuck,
+                    [other for other in cancels if not other & PAGE_BIT],
                 )
             )
             if turn.spend(_COST_OF_A_FILE + len(cancels)):
@@ -217,20 +222,43 @@ class Compaction:
         return facts
 
     def _live(self, file_id: int) -> int:
-        return self._core.live_places(file_id) + self._kept.live_records(file_id)
+        """Return the number of places and records that keep a file."""
+        places = self._core.live_places(file_id) + len(self._pages_acknowledged_in(file_id))
+        return places + self._kept.live_records(file_id)
+
+    def _live_bytes(self, file_id: int) -> int:
+        """Return the size of what must be appended again before a file can go."""
+        records = map(self._core.page_record_bytes, self._pages_acknowledged_in(file_id))
+        return self._core.live_bytes(file_id) + sum(records) + self._kept.live_bytes(file_id)
+
+    def _pages_acknowledged_in(self, file_id: int) -> list[int]:
+        """Return the pages for whose messages a file has acknowledgements or delivery counts.
+
+        The file stays until a later PAGE record says what is left in such a page.
+        """
+        in_pages = [other & ~PAGE_BIT for other in self._core.cancels(file_id) if other & PAGE_BIT]
+        here = self._core.pages_in(file_id) if in_pages else []  # these are live places already
+        return [
+            page_id
+            for page_id in in_pages
+            if page_id not in here and self._core.page_record_bytes(page_id)
+        ]
 
     async def _empty(self, file_id: int) -> bool:
         """Move all that is live in a file; return whether the next one may follow."""
         file = self._pool.find(file_id)
         if file is None:  # its last message was acknowledged while the others were looked at
             return self._may_go_on()
-        expected = self._core.live_bytes(file_id) * _SURPRISE + STEP_BYTES
+        expected = self._live_bytes(file_id) * _SURPRISE + STEP_BYTES
         moved = 0
         try:
+            await self._copy_branches(file_id)
             for slab in range(-(-file.size_bytes // self._slab_bytes)):
                 if not self._is_there(file_id) or moved > expected:
                     break
                 moved += await self._empty_slab(file_id, slab)
+            if self._is_there(file_id):
+                await self._restage_pages(file_id)
             is_rewritten = await self._rewrite(file_id)
         except NoRoom:
             return False
@@ -277,6 +305,58 @@ class Compaction:
                 if loads > _TRIES:
                     raise NoRoom("no memory for a part of the file")
                 await self._sleep(_PAUSE_S)
+
+    async def _copy_branches(self, file_id: int) -> None:
+        """Append the records of the prepared branches that need a file again.
+
+        A branch that is ending lets its files go by itself. One that is in quarantine stays: what
+        is missing of it cannot be copied.
+
+        Raises:
+            NoRoom: There is none now, or the journal is full.
+        """
+        for transaction in self._core.branches_in(file_id):
+            for _ in range(_TRIES):
+                await self._wait_for_files()
+                before = self._core.image_statistics().payload_bytes
+                with self._turns.one():
+                    absent = self._copy_branch(transaction)
+                if absent is None:
+                    copied_bytes = self._core.image_statistics().payload_bytes - before
+                    self._moved_bytes += copied_bytes
+                    await self._settle(copied_bytes)
+                    break
+                if not await self._journal.load_slab(*absent):
+                    await self._sleep(_PAUSE_S)
+
+    def _copy_branch(self, transaction: int) -> tuple[int, int] | None:
+        """Copy a branch if that is possible; return the slab that has to be loaded first."""
+        try:
+            return self._core.branch_copy(transaction, secrets.randbits(63) + 1)
+        except ValueError:
+            return None
+
+    async def _restage_pages(self, file_id: int) -> None:
+        """Append the records of the pages that keep a file again.
+
+        Raises:
+            NoRoom: There is none now, or the journal is full.
+        """
+        waiting_bytes = 0
+        for page_id in [*self._core.pages_in(file_id), *self._pages_acknowledged_in(file_id)]:
+            await self._wait_for_files()
+            if not self._core.page_record_bytes(page_id):
+                continue  # its last message was acknowledged meanwhile
+            with self._turns.one():
+                self._core.page_restage(page_id)
+            record_bytes = self._core.page_record_bytes(page_id)
+            self._moved_bytes += record_bytes
+            waiting_bytes += record_bytes
+            if waiting_bytes >= STEP_BYTES:
+                await self._settle(waiting_bytes)
+                waiting_bytes = 0
+        if waiting_bytes:
+            await self._settle(waiting_bytes)
 
     async def _rewrite(self, file_id: int) -> bool:
         """Have records that Python owns appended again; return whether none is left."""

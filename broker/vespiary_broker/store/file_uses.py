@@ -1,7 +1,7 @@
-"""What keeps each file of a running journal: for administrators, in the words of `journal info`.
+"""What keeps each file of a journal from being freed: for administrators, and for `journal info`.
 
-Owns: the reasons and their sentences. Must never decide what is freed: `reclaim` does, by the same
-facts. Called by `keeper`.
+Owns: the reasons and their wording. Must never decide what is freed: `reclaim` does, by the same
+facts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vespiary_broker.store.files import FilePool
+from vespiary_codec.journal.page import PAGE_BIT
 from vespiary_native.abc import Core
 
 _SHOWN: Final = 10
@@ -25,9 +26,10 @@ class FileUse:
         name: Its name.
         state: full, filling, or ahead (made ready, not begun).
         size_bytes: Its size.
-        live_places: Live messages in it, one for each queue, and one for each prepared branch that
-            needs it.
-        live_bytes: What the messages count for.
+        live_places: Live messages in it, counted once for each queue.
+        live_pages: Pages with live messages that need a record in it.
+        transactions: Prepared transactions that need it.
+        live_bytes: Size of the messages and of the records of pages.
         live_ids: Duplicate ids in it that still count.
         kept_by: Why it is not freed, as a clause; empty if it goes with the next checkpoint.
     """
@@ -37,6 +39,8 @@ class FileUse:
     state: str
     size_bytes: int
     live_places: int = 0
+    live_pages: int = 0
+    transactions: int = 0
     live_bytes: int = 0
     live_ids: int = 0
     kept_by: str = "it is ready to be written to"
@@ -82,14 +86,18 @@ def file_uses(
                 id=file_id, name=file.path.name, state="ahead", size_bytes=file.size_bytes
             )
         else:
-            places, ids = core.live_places(file_id), live_records(file_id)
-            ends_of = [e for e in core.cancels(file_id) if e in present and e != file_id]
+            recorded, cancels = core.pages_in(file_id), core.cancels(file_id)
+            pages = {*recorded, *(each & ~PAGE_BIT for each in cancels if each & PAGE_BIT)}
+            transactions = len(core.branches_in(file_id))
+            places = core.live_places(file_id) - len(recorded) - transactions
+            ids = live_records(file_id)
             is_full = file_id != current
             clause = kept_by(
                 live_places=places,
+                live_pages=len(pages),
+                transactions=transactions,
                 live_ids=ids,
-                is_prepared=core.prepared_in(file_id),
-                ends_of=ends_of,
+                ends_of=[each for each in cancels if each in present and each != file_id],
                 is_waiting=is_waiting(file_id),
             )
             use = FileUse(
@@ -98,6 +106,8 @@ def file_uses(
                 state="full" if is_full else "filling",
                 size_bytes=file.size_bytes,
                 live_places=places,
+                live_pages=len(pages),
+                transactions=transactions,
                 live_bytes=core.live_bytes(file_id),
                 live_ids=ids,
                 kept_by=clause if is_full else "it is being written to",
@@ -109,29 +119,35 @@ def file_uses(
 def kept_by(
     *,
     live_places: int,
-    live_ids: int,
-    is_prepared: bool,
+    live_pages: int,
+    transactions: int,
     ends_of: Sequence[int],
-    is_waiting: bool,
+    live_ids: int = 0,
+    is_waiting: bool = False,
 ) -> str:
     """Return why a full file is not freed, as a clause; empty if nothing keeps it.
 
     Args:
-        live_places: Live messages in it, and prepared branches that need it.
+        live_places: Live messages in it.
+        live_pages: Pages with live messages that need a record in it.
+        transactions: Prepared transactions that need it.
+        ends_of: Files in use that hold messages which its records acknowledge.
         live_ids: Duplicate ids in it that still count.
-        is_prepared: Whether a prepared branch needs it.
-        ends_of: Files in use whose messages its records end.
         is_waiting: Whether its copy for the retention is not there yet.
     """
-    reasons = []
-    if live_places:
-        what = "live messages or needs of prepared transactions" if is_prepared else "live messages"
-        reasons.append(f"{live_places} {what}")
-    if live_ids:
-        reasons.append(f"{live_ids} duplicate ids")
-    if is_waiting:
-        reasons.append("it has no kept copy yet")
+    reasons = [
+        _counted(live_places, "live message"),
+        _counted(live_pages, "page"),
+        _counted(transactions, "prepared transaction"),
+        _counted(live_ids, "duplicate id"),
+        "it has no kept copy yet" if is_waiting else "",
+    ]
     if ends_of:
         more = f" and {len(ends_of) - _SHOWN} more" if len(ends_of) > _SHOWN else ""
-        reasons.append(f"ends messages of file {', '.join(map(str, ends_of[:_SHOWN]))}{more}")
-    return "; ".join(reasons)
+        names = ", ".join(map(str, ends_of[:_SHOWN]))
+        reasons.append(f"acknowledges messages of file {names}{more}")
+    return "; ".join(filter(None, reasons))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}" if number else ""

@@ -23,12 +23,14 @@ class _Extent:
     flags: bytearray
     large: dict[int, bytes]
 
-    def end(self, first: int, number: int) -> None:
-        """End the places of a range."""
+    def end(self, first: int, number: int) -> bool:
+        """End the places of a range; return whether one of them was live."""
         low = max(first - self.first, 0)
         high = min(first + number - self.first, len(self.flags))
-        if low < high:
-            self.flags[low:high] = bytes(high - low)
+        if low >= high or 1 not in self.flags[low:high]:
+            return False
+        self.flags[low:high] = bytes(high - low)
+        return True
 
     def is_live(self, sequence: int) -> bool:
         """Whether a place is here and live."""
@@ -65,21 +67,24 @@ class LivePages:
             if extents.pop(page_id, None) is not None:
                 self._sorted.pop(queue_id, None)
 
-    def acknowledge(self, queue_id: int, first: int, number: int) -> None:
-        """End the places of a range of sequences.
+    def acknowledge(self, queue_id: int, first: int, number: int) -> list[int]:
+        """End the places of a range of sequences; return the pages in which one was live.
 
         Args:
             queue_id: The queue.
             first: The first sequence.
             number: How many.
         """
+        ended: list[int] = []
         if queue_id not in self._extents:
-            return
+            return ended
         firsts, extents, longest = self._in_order(queue_id)
         for at in range(bisect_right(firsts, first + number - 1) - 1, -1, -1):
             if firsts[at] + longest <= first:
-                return
-            extents[at].end(first, number)
+                break
+            if extents[at].end(first, number):
+                ended.append(extents[at].page_id)
+        return ended
 
     def _in_order(self, queue_id: int) -> tuple[list[int], list[_Extent], int]:
         """Return a queue's extents by their first sequence, and the longest span of one."""

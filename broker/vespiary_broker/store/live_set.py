@@ -88,7 +88,9 @@ class FileCount:
         is_sealed: The last record is a seal.
         live_places: Live messages in it, counted once for each queue.
         live_bytes: Their bytes.
-        cancels: Files whose messages its records end: they have to go before it.
+        pages: Pages whose latest PAGE record stands in it, and pages with live messages of which it
+            has acknowledgements.
+        cancels: Files whose messages its records end, or copies replace: they have to go before it.
     """
 
     blocks: int = 0
@@ -100,6 +102,7 @@ class FileCount:
     is_sealed: bool = False
     live_places: int = 0
     live_bytes: int = 0
+    pages: set[int] = field(default_factory=set)
     cancels: set[int] = field(default_factory=set)
 
 
@@ -180,6 +183,8 @@ class LiveSet:
         self._counts_incomplete = counts_incomplete
         self._queues: dict[int, _Queue] = {}
         self._references: dict[tuple[int, int], LargeReference] = {}  # by file id and offset
+        self._page_files: dict[int, int] = {}  # of the latest PAGE record, by page
+        self._page_users: dict[int, set[int]] = {}  # files that a page keeps
         self._sequence = 0
         self._gaps = 0
         self._is_after_gap = False
@@ -227,17 +232,18 @@ class LiveSet:
         elif raw.type in (RecordType.COMMIT, RecordType.PREPARE, RecordType.ROLLBACK):
             self._end(file_id, raw)
         else:
-            self._apply_other(decode_record(raw))
+            self._apply_other(file_id, decode_record(raw))
 
-    def _apply_other(self, record: object) -> None:
+    def _apply_other(self, file_id: int, record: object) -> None:
         if isinstance(record, QueuesRecord):
             for queue_id, _, tail in record.queues:
                 queue = self._queues.setdefault(queue_id, _Queue())
                 queue.tail = max(queue.tail, tail)
         elif isinstance(record, PagedRecord):
-            self._move_to_page(record)
+            self._move_to_page(file_id, record)
         elif isinstance(record, PageDoneRecord):
             self.pages.remove(record.page_id)
+            self._forget_page(file_id, record.page_id)
         elif isinstance(record, PutRecord):
             self.bindings[record.key] = record.value
         elif isinstance(record, RemoveRecord) and record.key in self.bindings:
@@ -255,21 +261,32 @@ class LiveSet:
             queue.tail = max(queue.tail, sequence + 1)
             before = queue.entries.get(sequence)
             if before is not None:  # moved to a newer file: the later record counts
-                self._forget(before)
+                self.files[file_id].cancels |= {self._forget(before)} - {file_id}
             queue.entries[sequence] = packed
             file = self.files[file_id]
             file.live_places += 1
             file.live_bytes += share
 
-    def _move_to_page(self, record: PagedRecord) -> None:
+    def _forget_page(self, file_id: int, page_id: int) -> None:
+        """Note that a record in a file takes the place of all that was said of a page before."""
+        for user in self._page_users.pop(page_id, ()):
+            self.files[user].pages.discard(page_id)
+        before = self._page_files.pop(page_id, file_id)
+        self.files[file_id].cancels |= {before} - {file_id}
+
+    def _move_to_page(self, file_id: int, record: PagedRecord) -> None:
         self.pages.put(record)
+        self._forget_page(file_id, record.page_id)
+        self._page_files[record.page_id] = file_id
+        self._page_users[record.page_id] = {file_id}
+        self.files[file_id].pages.add(record.page_id)
         for paged in record.queues:
             queue = self._queues.setdefault(paged.queue_id, _Queue())
             queue.tail = max(queue.tail, paged.sequences[-1] + 1)
             for sequence in paged.sequences if self._follows_pages else ():
                 packed = queue.entries.pop(sequence, None)
                 if packed is not None:
-                    self._forget(packed)
+                    self.files[file_id].cancels |= {self._forget(packed)} - {file_id}
 
     def _note_body(self, file_id: int, raw: RawRecord, add: AddLayout) -> None:
         if add.is_large:
@@ -291,7 +308,10 @@ class LiveSet:
             queue.tail = max(queue.tail, first + number)
             if self._ignores_acknowledgements:
                 continue
-            self.pages.acknowledge(ack.queue_id, first, number)
+            for page_id in self.pages.acknowledge(ack.queue_id, first, number):
+                for user in {file_id, commit_id}:
+                    self._page_users.setdefault(page_id, set()).add(user)
+                    self.files[user].pages.add(page_id)
             entries = queue.entries
             end = first + number
             for sequence in range(first, end) if number <= len(entries) else sorted(entries):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vespiary_broker.store.disk import Disk, DiskLike
+from vespiary_broker.store.file_uses import kept_by
 from vespiary_broker.store.files import MESSAGE_FORM, FileForm
 from vespiary_broker.store.live_set import FileCount, LivePlace, LiveSet
 from vespiary_broker.store.recovery import Recovered, Recovery
@@ -294,17 +295,17 @@ def destination_of(properties: bytes) -> str:
 def _pinned_by(file_id: int, live: LiveSet) -> str:
     """Return why a file can't be freed, once it is not the newest."""
     count = live.files[file_id]
-    if count.live_places:
-        return f"{count.live_places} live messages"
-    prepared = [
-        number
-        for number, entry in live.transactions.items()
-        if entry.is_prepared and any(member[0] == file_id for member in entry.members)
-    ]
-    if prepared:
-        return f"prepared transactions {', '.join(map(str, prepared))}"
-    kept = [str(other) for other in sorted(count.cancels) if other in live.files]
-    return f"ends messages of file {', '.join(kept)}" if kept else ""
+    transactions = sum(
+        file_id in {entry.prepare[0], *(member[0] for member in entry.members)}
+        for entry in live.transactions.values()
+        if entry.prepare is not None
+    )
+    return kept_by(
+        live_places=count.live_places,
+        live_pages=len(count.pages),
+        transactions=transactions,
+        ends_of=[other for other in sorted(count.cancels) if other in live.files],
+    )
 
 
 def _file_reports(

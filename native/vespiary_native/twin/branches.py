@@ -7,16 +7,17 @@ outcome. Called by the core, by `staging` while members are staged, and by `reco
 
 from __future__ import annotations
 
+import contextlib
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord
-from vespiary_codec.journal.record import CommitRecord, encode_record
+from vespiary_codec.journal.branch import END, PrepareRecord, RollbackRecord
+from vespiary_codec.journal.record import COUNT, CommitRecord, encode_record
 from vespiary_native.abc import BranchFacts, BranchMember
 from vespiary_native.twin.image import JournalFile
-from vespiary_native.twin.state import Note, Queue
+from vespiary_native.twin.state import Message, Note, Queue
 
 if TYPE_CHECKING:
     from vespiary_native.twin.staging import Staging
@@ -44,6 +45,7 @@ class Branch:
 
     Attributes:
         transaction: Its id.
+        journal_id: Its id in its records: those of a copy have another.
         block: Block of its PREPARE, then of the record that ends it.
         records: Number of its member records.
         digest: Their digest.
@@ -55,6 +57,7 @@ class Branch:
     """
 
     transaction: int
+    journal_id: int = 0
     block: int = 0
     records: int = 0
     digest: int = 0
@@ -71,6 +74,13 @@ class Branch:
                 self.pins.add(file)
                 file.live += 1
                 file.pins += 1
+
+    def unpin_files(self) -> None:
+        """Let go of the files; pages with messages that the branch acknowledges stay."""
+        for file in [file for file in self.pins if not file.is_page]:
+            self.pins.discard(file)
+            file.live -= 1
+            file.pins -= 1
 
     def facts(self) -> BranchFacts:
         """Return what the engine wants to know of it."""
@@ -114,11 +124,142 @@ class Branches:
         own = staging.blocks.slab.file
         assert own is not None
         branch.pin([own])
+        branch.journal_id = transaction
         branch.records, branch.digest, branch.data = members, digest, bytes(data)
         branch.block = staging.blocks.sequence
         self.prepared[transaction] = branch
         branch.pin(staging.end_staging())
         return branch.block
+
+    # --- copying it to the end of the journal -----------------------------------------------------
+    def copy(self, staging: Staging, transaction: int, journal_id: int) -> tuple[int, int] | None:
+        """Stage copies of a branch's records (see `abc.Core.branch_copy`).
+
+        Durability: the copies count, and the records before them are void, from one block on.
+        """
+        branch = self.prepared.get(transaction)
+        is_complete = branch is not None and branch.is_whole
+        if (
+            branch is None
+            or not is_complete
+            or branch.outcome
+            or staging.transaction
+            or branch.block > staging.image.durable_sequence
+            or any(member.is_missing for member in branch.members)
+        ):
+            raise ValueError(f"branch {transaction} cannot be copied")
+        groups = [*self._grouped(branch.members)]
+        records: list[bytes] = []
+        for _, message in groups:
+            if message is not None and message[0].view is None:
+                file = message[0].file
+                assert file is not None
+                return file.file_id, message[0].index
+            records.append(_record_of(message) if message is not None else b"")
+        size_bytes = sum(len(record) + 7 & ~7 for record in records) + len(branch.data)
+        staging.begin(journal_id, size_bytes, 3 * len(branch.members) + 1, is_branch=False)
+        copies: list[tuple[list[Member], Message]] = []
+        for (members, message), record in zip(groups, records, strict=True):
+            if members[0].is_acknowledgement:
+                self._copy_acknowledgement(staging, members[0], message, record)
+            elif message is not None:
+                copies.append((members, self._copy_added(staging, members, message, record)))
+        self._end_copies(staging, branch, copies)
+        return None
+
+    def _grouped(self, members: list[Member]) -> Iterator[tuple[list[Member], Message | None]]:
+        """Yield the members that one ADD record has added, and each other one alone.
+
+        With the message that stands in a journal file: that of a volatile one, or of one in a page,
+        is not copied.
+        """
+        group: list[Member] = []
+        group_message: Message | None = None
+        for member in members:
+            message = self._journalled_message(member)
+            is_shared = (
+                group_message is not None
+                and message is not None
+                and not member.is_acknowledgement
+                and not group[-1].is_acknowledgement
+                and (message[0], message[6]) == (group_message[0], group_message[6])
+            )
+            if group and not is_shared:
+                yield group, group_message
+                group = []
+            group.append(member)
+            group_message = message
+        if group:
+            yield group, group_message
+
+    def _journalled_message(self, member: Member) -> Message | None:
+        queue = self._queues.get(member.queue_id)
+        if queue is None:
+            return None
+        held = queue.locked if member.is_acknowledgement else queue.reserved
+        message = queue.entries.get(member.sequence) if member.sequence in held else None
+        file = message[0].file if message is not None else None
+        return message if file is not None and not file.is_page else None
+
+    def _copy_added(
+        self, staging: Staging, members: list[Member], message: Message, record: bytes
+    ) -> Message:
+        """Stage the ADD record of members; return where the message is, with its share."""
+        places = [(member.queue_id, member.sequence) for member in members]
+        return staging.copy_add(record, places, message, is_member=True)
+
+    def _copy_acknowledgement(
+        self, staging: Staging, member: Member, message: Message | None, record: bytes
+    ) -> None:
+        """Stage an acknowledgement again, behind a copy of its message.
+
+        It depends on the file of its message, and that a file depends on a later one would never
+        end.
+        """
+        queue = self._queues[member.queue_id]
+        if message is not None:
+            before = message[0].file
+            deliveries = staging.counting.journalled(queue, member.sequence)
+            is_counted = bool(queue.is_durable and deliveries)
+            if is_counted:
+                with contextlib.suppress(ValueError):
+                    staging.blocks.reserve(len(record) + 8 + COUNT.size)
+            place = (member.queue_id, member.sequence)
+            copy = staging.copy_add(record, [place], message, is_member=False)
+            own = copy[0].file
+            assert own is not None
+            if before is not None and before is not own:
+                own.cancels.add(before)
+            staging.point(queue, member.sequence, copy)
+            if is_counted:
+                staging.counting.record(queue, member.sequence, deliveries, own)
+        if member.file is not None:
+            member.file = staging.copy_acknowledgement(member.queue_id, member.sequence)
+
+    def _end_copies(
+        self, staging: Staging, branch: Branch, copies: list[tuple[list[Member], Message]]
+    ) -> None:
+        """Prepare the copies and roll back the members before them, in one block."""
+        blocks = staging.blocks
+        members, digest = staging.members_so_far
+        prepare = encode_record(PrepareRecord(staging.transaction, members, digest, branch.data))
+        rollback = RollbackRecord(branch.journal_id, branch.records, branch.digest)
+        blocks.reserve((len(prepare) + 7 & ~7) + END.size)
+        blocks.append(prepare)
+        blocks.append(encode_record(rollback))
+        blocks.mark_urgent()
+        own = blocks.slab.file
+        assert own is not None
+        branch.journal_id, branch.records, branch.digest = staging.transaction, members, digest
+        own.cancels |= branch.pins - {own}
+        branch.unpin_files()
+        files = staging.abandon()
+        own.cancels |= files - {own}
+        branch.pin([own, *files])
+        for group, copy in copies:
+            for member in group:
+                staging.point(self._queues[member.queue_id], member.sequence, copy)
+                member.file = copy[0].file
 
     # --- its end ----------------------------------------------------------------------------------
     def resolve(self, staging: Staging, transaction: int, *, is_commit: bool) -> int:
@@ -129,7 +270,7 @@ class Branches:
             raise ValueError(f"branch {transaction} is not prepared durably, or is ending already")
         kind = CommitRecord if is_commit else RollbackRecord
         blocks = staging.blocks
-        blocks.append(encode_record(kind(transaction, branch.records, branch.digest)))
+        blocks.append(encode_record(kind(branch.journal_id, branch.records, branch.digest)))
         blocks.mark_urgent()
         own = blocks.slab.file
         assert own is not None
@@ -183,6 +324,10 @@ class Branches:
         """Return what is known of all branches, by transaction."""
         return [branch.facts() for _, branch in sorted(self.prepared.items())]
 
+    def in_file(self, file: JournalFile) -> list[int]:
+        """Return the branches that need a file, by transaction."""
+        return sorted(number for number, branch in self.prepared.items() if file in branch.pins)
+
     def data(self, transaction: int) -> bytes:
         """Return what the PREPARE record of a branch ends in."""
         branch = self.prepared.get(transaction)
@@ -199,6 +344,14 @@ class Branches:
             BranchMember(m.queue_id, m.sequence, m.is_acknowledgement, m.is_missing)
             for m in branch.members
         ]
+
+
+def _record_of(message: Message) -> bytes:
+    """Return the record of a message that is in memory."""
+    view = message[0].view
+    assert view is not None
+    (length,) = _U32.unpack_from(view, message[6])
+    return bytes(view[message[6] : message[6] + length])
 
 
 def _let_go(staging: Staging, queue: Queue, member: Member, *, is_commit: bool) -> None:

@@ -202,11 +202,7 @@ class Walk:
         for queue, sequence, (_, _, properties_bytes, body_bytes, flags, _, _) in places:
             share_bytes = place_bytes(len(places), properties_bytes + body_bytes)
             message = (slab, content_at, properties_bytes, body_bytes, flags, share_bytes, at)
-            self._staging.unpin(queue, queue.entries[sequence])
-            queue.entries[sequence] = message
-            queue.ack_block = 0  # an ACK record before the copy must not be extended by it
-            self._staging.image.pin(slab, 1, share_bytes)
-            self._staging.accounts.enter(queue.account, message)
+            self._staging.point(queue, sequence, message)
             for consumer in self._consumers:
                 if consumer.queue is queue and sequence in consumer.held:
                     consumer.held[sequence] = message

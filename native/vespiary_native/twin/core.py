@@ -423,9 +423,16 @@ class TwinCore(
         """See `abc.Core.branch_data`."""
         return self._branches.data(transaction)
 
-    def prepared_in(self, file_id: int) -> bool:
-        """See `abc.Core.prepared_in`."""
-        return self._image.file(file_id).pins > 0
+    def branches_in(self, file_id: int) -> list[int]:
+        """See `abc.Core.branches_in`."""
+        return self._branches.in_file(self._image.file(file_id))
+
+    def branch_copy(self, transaction: int, journal_id: int) -> tuple[int, int] | None:
+        """See `abc.Core.branch_copy`.
+
+        Durability: a file may be freed once a checkpoint behind the copies is durable.
+        """
+        return self._branches.copy(self._staging, transaction, journal_id)
 
     # --- consumers --------------------------------------------------------------------------------
     def open_consumer(

@@ -75,7 +75,7 @@ class JournalFile:
         size: Bytes.
         live: Places whose message stands in it, and one for each branch that needs it and for each
             page whose latest PAGE record stands in it.
-        live_bytes: What the places count for.
+        live_bytes: What the places count for, and the length of these PAGE records.
         pins: Prepared branches that need it.
         cancels: Other files whose messages its records end or commit.
         slabs: All its slabs.
@@ -102,7 +102,7 @@ class Image:
         files: All files, by id; the last `files_ahead` of them are untouched.
         current: The file being filled.
         durable_sequence: Everything up to this block is durable.
-        live_bytes: What the live places of all journal files count for.
+        live_bytes: The sum of this over all journal files.
         pages: All pages, by file id.
         copied_places: Says how many live places of slabs stand in pages that are not live yet too.
     """
@@ -245,6 +245,37 @@ class Image:
             self.live_bytes -= share_bytes
         if not slab.live and slab.is_closed and not _is_looked_at(slab):
             self._drop_if_done(slab)
+
+    def pin_record(self, page: Page, own: JournalFile, length: int) -> None:
+        """Note that a page's latest PAGE record stands in `own`; the one before counts no more.
+
+        Args:
+            page: The page.
+            own: The journal file of the record.
+            length: Length of the record in bytes.
+        """
+        self.unpin_record(page, own)
+        own.live += 1
+        own.live_bytes += length
+        self.live_bytes += length
+        page.record_file, page.record_bytes = own, length
+
+    def unpin_record(self, page: Page, own: JournalFile) -> None:
+        """Note that a page's latest PAGE record, if it has one, counts no more.
+
+        Args:
+            page: The page.
+            own: The journal file of the record that says so; it depends on the file of the other.
+        """
+        before = page.record_file
+        if before is None:
+            return
+        before.live -= 1
+        before.live_bytes -= page.record_bytes
+        self.live_bytes -= page.record_bytes
+        if before is not own:
+            own.cancels.add(before)
+        page.record_file, page.record_bytes = None, 0
 
     def release_unused(self, file: JournalFile) -> None:
         """Drop the slabs of a file that were loaded and have no live place."""

@@ -129,6 +129,10 @@ class TwinPages:
         """See `CorePages.extent`."""
         return self._pages.extent_of(page_id, queue_id)
 
+    def page_record_bytes(self, page_id: int) -> int:
+        """See `CorePages.page_record_bytes`."""
+        return self._pages.record_bytes(page_id)
+
     def pages_in(self, file_id: int) -> list[int]:
         """See `CorePages.pages_in`."""
         return self._pages.in_file(file_id)

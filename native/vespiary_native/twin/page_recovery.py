@@ -7,7 +7,7 @@ what is live there. Called by `recovery`, in journal order.
 from __future__ import annotations
 
 from vespiary_codec.journal.page import PAGE_BIT, block_file_id
-from vespiary_codec.journal.page_record import PagedQueue, PagedRecord
+from vespiary_codec.journal.page_record import PagedQueue, PagedRecord, encode_paged
 from vespiary_native.twin.accounts import Accounts
 from vespiary_native.twin.extents import Extent
 from vespiary_native.twin.image import PAGE, Image, JournalFile
@@ -45,16 +45,11 @@ class PageRecovery:
                     self._large.ended(queue, sequence, 0)
             if paged is not None:
                 self._take(queue, page, file, paged)
-        file.live += 1
-        page.record_file = file
+        self._image.pin_record(page, file, len(encode_paged(record)))
 
     def _detach(self, file: JournalFile, page: Page) -> None:
         """Let a page's latest record count no more: a later one says all that is to be said."""
-        before = page.record_file
-        assert before is not None
-        before.live -= 1
-        if before is not file:
-            file.cancels.add(before)
+        self._image.unpin_record(page, file)
         self._image.forget_cancels(page)
         page.live = 0
 

@@ -65,6 +65,7 @@ class Page(JournalFile):
         records: What was copied, in order.
         placed: Per queue: sequence and number of the record, in the order of copying.
         record_file: Journal file with its latest PAGE record.
+        record_bytes: Length of that record.
         block: Block that must be durable before its file may go, once nothing in it is live.
         is_looked_at: Somebody looks through a closed extent, and goes on.
     """
@@ -84,6 +85,7 @@ class Page(JournalFile):
         self.records: list[PageRecord] = []
         self.placed: dict[int, dict[int, int]] = {}
         self.record_file: JournalFile | None = None
+        self.record_bytes = 0
         self.block: int | None = None
         self.is_looked_at = False
         self._image = image

@@ -225,9 +225,7 @@ class Pages(Looking):
         if not moved:
             self.abandon(page_id)
             return 0
-        record = self._paged(page, moved)
-        self._staging.blocks.append(encode_paged(record))
-        own = self._journal(page)
+        own = self._stage_record(page, moved)
         for queue, sequences in moved.items():
             extent = Extent(page, sequences)
             for at in sequences:
@@ -269,19 +267,20 @@ class Pages(Looking):
             queues.append(PagedQueue(queue.queue_id, tuple(kept), large, tuple(counts)))
         return PagedRecord(page.page_id, page.salt, page.size, tuple(queues))
 
-    def _journal(self, page: Page) -> JournalFile:
-        """Note that a PAGE record was staged: its file stays as long as it is the latest one."""
+    def _stage_record(self, page: Page, places: dict[Queue, list[int]]) -> JournalFile:
+        """Stage a PAGE record, and return its file: it stays as long as the record is the latest.
+
+        Args:
+            page: The page.
+            places: What it has of each queue.
+        """
         blocks = self._staging.blocks
+        record = encode_paged(self._paged(page, places))
+        blocks.append(record)
         blocks.mark_urgent()
         own = blocks.slab.file
         assert own is not None
-        before = page.record_file
-        if before is not None:
-            before.live -= 1
-            if before is not own:
-                own.cancels.add(before)
-        own.live += 1
-        page.record_file = own
+        self._image.pin_record(page, own, len(record))
         return own
 
     def restage(self, page_id: int) -> int:
@@ -298,8 +297,7 @@ class Pages(Looking):
             extent = queue.extents.of(page)
             if extent is not None and (live := queue.places_of(extent)):
                 places[queue] = live
-        self._staging.blocks.append(encode_paged(self._paged(page, places)))
-        self._journal(page)
+        self._stage_record(page, places)
         for queue in places:
             queue.ack_block = 0
         self._image.forget_cancels(page)
@@ -330,13 +328,9 @@ class Pages(Looking):
         blocks = self._staging.blocks
         blocks.append(encode_page_done(PageDoneRecord(page_id)))
         blocks.mark_urgent()
-        own, before = blocks.slab.file, page.record_file
+        own = blocks.slab.file
         assert own is not None
-        assert before is not None
-        before.live -= 1
-        if before is not own:
-            own.cancels.add(before)
-        page.record_file = None
+        self._image.unpin_record(page, own)
         page.state = PageState.ENDED
         page.block = blocks.sequence
         for queue in self._queues.values():
@@ -391,6 +385,11 @@ class Pages(Looking):
         queue = self._queues.get(queue_id)
         extent = queue.extents.of(page) if page is not None and queue is not None else None
         return None if queue is None or extent is None else _facts(queue, extent)
+
+    def record_bytes(self, page_id: int) -> int:
+        """Return the length of a page's latest PAGE record; 0 without one."""
+        page = self._image.pages.get(block_file_id(page_id))
+        return page.record_bytes if page is not None else 0
 
     def in_file(self, file_id: int) -> list[int]:
         """Return the pages whose PAGE record keeps a journal file, ascending."""

@@ -126,6 +126,7 @@ class Recovery:
     ) -> Branch:
         """Hold the members of a prepared branch; those of unknown queues are missing."""
         branch = Branch(prepare.transaction, is_whole=pending.is_whole)
+        branch.journal_id = prepare.transaction
         branch.records, branch.digest = prepare.members, prepare.digest
         branch.data = prepare.branch
         assert pending.prepare_file is not None

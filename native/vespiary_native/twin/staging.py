@@ -21,8 +21,10 @@ from vespiary_codec.journal.record import (
     START,
     TRANSACTION,
     CommitRecord,
+    RawRecord,
     RecordFlag,
     RecordType,
+    decode_add_layout,
     encode_record,
 )
 from vespiary_native.abc import NoRoom
@@ -45,6 +47,7 @@ _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
 _ADD_AND_PLACE: Final = struct.Struct(ADD.format + PLACE.format.removeprefix("<"))
 _FLAGS_AT: Final = 5  # in a record's start
+_PLACES_AT: Final = 22
 _TRANSACTIONAL: Final = RecordFlag.TRANSACTIONAL.value
 _LARGE: Final = RecordFlag.LARGE.value
 _SPECIAL: Final = RecordFlag.SPECIAL.value
@@ -332,17 +335,8 @@ class Staging:
         """Stage a range of one: in the queue's latest ACK record if that is the block's last."""
         blocks = self.blocks
         if self.transaction:
-            length = ACK.size + RANGE.size + TRANSACTION.size
-            at = blocks.place(length)
-            ACK.pack_into(
-                blocks.view, at, length, RecordType.ACK, RecordFlag.TRANSACTIONAL, 0,
-                queue.queue_id, 1,
-            )  # fmt: skip
-            RANGE.pack_into(blocks.view, at + ACK.size, sequence, 1)
-            TRANSACTION.pack_into(blocks.view, at + ACK.size + RANGE.size, self.transaction)
-            self._member(blocks.view, at, length)
-            assert blocks.slab.file is not None
-            self._transaction_files |= {blocks.slab.file, file}
+            self._acknowledge_in_transaction(queue.queue_id, sequence)
+            self._transaction_files.add(file)
             return
         if blocks.is_open and queue.ack_block == blocks.sequence:
             view, at = blocks.view, queue.ack_at
@@ -363,6 +357,75 @@ class Staging:
         queue.ack_block = blocks.sequence
         queue.ack_at = at
         queue.ack_end = sequence + 1
+
+    def _acknowledge_in_transaction(self, queue_id: int, sequence: int) -> None:
+        """Stage a range of one as a member."""
+        blocks = self.blocks
+        length = ACK.size + RANGE.size + TRANSACTION.size
+        at = blocks.place(length)
+        ACK.pack_into(
+            blocks.view, at, length, RecordType.ACK, RecordFlag.TRANSACTIONAL, 0, queue_id, 1
+        )
+        RANGE.pack_into(blocks.view, at + ACK.size, sequence, 1)
+        TRANSACTION.pack_into(blocks.view, at + ACK.size + RANGE.size, self.transaction)
+        self._member(blocks.view, at, length)
+        assert blocks.slab.file is not None
+        self._transaction_files.add(blocks.slab.file)
+
+    # --- copies of records ------------------------------------------------------------------------
+    def copy_add(
+        self,
+        record: bytes,
+        places: list[tuple[int, int]],
+        message: Message,
+        *,
+        is_member: bool,
+    ) -> Message:
+        """Stage a copy of an ADD record with some of its places; return where the message is.
+
+        Args:
+            record: The record.
+            places: Queue ids and sequences.
+            message: Where it is so far.
+            is_member: The copy is a member of the transaction that is being staged.
+        """
+        raw = RawRecord(0, RecordType.ADD, record[_FLAGS_AT], memoryview(record))
+        layout = decode_add_layout(raw)
+        content = record[layout.properties_at :]
+        start = bytearray(record[: ADD.size])
+        start[_FLAGS_AT] = start[_FLAGS_AT] & ~_TRANSACTIONAL | RecordFlag.MOVED
+        middle = b"".join(PLACE.pack(queue_id, 0, at) for queue_id, at in places)
+        if is_member:
+            start[_FLAGS_AT] |= _TRANSACTIONAL
+            middle += TRANSACTION.pack(self.transaction)
+        length = len(start) + len(middle) + len(content)
+        start[:4] = _U32.pack(length)
+        start[_PLACES_AT : _PLACES_AT + 2] = len(places).to_bytes(2, "little")
+        blocks = self.blocks
+        at = blocks.append(bytes(start) + middle + content)
+        slab = blocks.slab
+        assert slab.file is not None
+        self._transaction_files.add(slab.file)
+        if is_member:
+            self._member(blocks.view, at, length)
+        share_bytes = place_bytes(len(places), len(content))
+        content_at = at + len(start) + len(middle)
+        return (slab, content_at, message[2], message[3], message[4], share_bytes, at)
+
+    def copy_acknowledgement(self, queue_id: int, sequence: int) -> JournalFile:
+        """Stage an ACK record as a member of the transaction; return its file."""
+        self._acknowledge_in_transaction(queue_id, sequence)
+        file = self.blocks.slab.file
+        assert file is not None
+        return file
+
+    def point(self, queue: Queue, sequence: int, message: Message) -> None:
+        """Point a queue's entry at a copy of its message."""
+        self.unpin(queue, queue.entries[sequence])
+        queue.entries[sequence] = message
+        queue.ack_block = 0  # an ACK record before the copy must not be extended by others
+        self.image.pin(message[0], 1, message[5])
+        self.accounts.enter(queue.account, message)
 
     def append(self, type_: int, body: bytes, *, flags: int, is_urgent: bool) -> int:
         """Stage a record of the general form; return its block (see `abc.Core.append_record`)."""
@@ -411,6 +474,16 @@ class Staging:
     def _member(self, view: memoryview, at: int, length: int) -> None:
         self._digest = crc32c(view[at : at + length], self._digest)
         self._members += 1
+
+    def abandon(self) -> set[JournalFile]:
+        """Give up a transaction that has changed no queue; return the files that it touched.
+
+        Its members are void, unless a PREPARE record was staged for them.
+        """
+        files = self._transaction_files
+        self._transaction_files = set()
+        self.transaction = 0
+        return files
 
     def commit(self, transaction: int) -> None:
         """End a transaction (see `abc.Core.commit`)."""

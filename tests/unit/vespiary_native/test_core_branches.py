@@ -207,7 +207,7 @@ def test_wrong_order_is_refused(rig: CoreRig) -> None:
     with pytest.raises(ValueError):
         rig.core.branch_data(9)
     with pytest.raises(ValueError):
-        rig.core.prepared_in(9)
+        rig.core.branches_in(9)
 
 
 def test_an_outcome_without_room_changes_nothing(make: Callable[..., CoreRig]) -> None:
@@ -237,14 +237,14 @@ def test_a_branch_keeps_its_files_until_its_end_is_durable(rig: CoreRig) -> None
     rig.flush()
     rig.deliver(consumer)
     prepare(rig, acknowledge=(consumer, 1))
-    assert rig.core.prepared_in(1)
+    assert rig.core.branches_in(1)
     rig.fill(20, 15 * KIB)
     assert rig.core.current_file() > 1
-    assert not rig.core.prepared_in(2)
+    assert not rig.core.branches_in(2)
     rig.core.resolve(ID, commit=False)
-    assert rig.core.prepared_in(1)
+    assert rig.core.branches_in(1)
     rig.flush()
-    assert not rig.core.prepared_in(1)
+    assert not rig.core.branches_in(1)
     assert 1 in rig.core.cancels(rig.core.current_file())
 
 
@@ -265,10 +265,109 @@ def test_each_file_that_a_branch_needs_stays_also_after_a_restart(rig: CoreRig) 
     rig.core.prepare(ID, DATA)
     rig.flush()
     for core in (rig.core, rig.restored().core):
-        assert [core.prepared_in(file_id) for file_id in (1, 2, 3)] == [True] * 3
+        assert all(core.branches_in(file_id) for file_id in (1, 2, 3))
     rig.core.resolve(ID, commit=True)
     rig.flush()
-    assert not any(rig.core.prepared_in(file_id) for file_id in (1, 2, 3))
+    assert not any(rig.core.branches_in(file_id) for file_id in (1, 2, 3))
+
+
+def test_a_copied_branch_needs_only_the_files_of_the_copies(rig: CoreRig) -> None:
+    """The message that it acknowledges, and its members, stand in two files."""
+    for _ in range(6):
+        rig.add_file()
+    rig.publish(b"first")
+    consumer = rig.consume()
+    rig.flush()
+    assert ids(rig.deliver(consumer)) == [1]
+    rig.fill(20, 15 * KIB)
+    prepare(rig, acknowledge=(consumer, 1))
+    rig.fill(20, 15 * KIB)
+    assert rig.core.branches_in(1) == rig.core.branches_in(2) == [ID]
+    before = rig.core.live_places(1), rig.core.live_places(2)
+    loaded = set()
+    while (absent := rig.core.branch_copy(ID, ID + 1)) is not None:
+        loaded.add(rig.load_slab(*absent)[0])
+    assert loaded == {1, 2}, "these are not in memory"
+    rig.flush()
+    assert not rig.core.branches_in(1)
+    assert not rig.core.branches_in(2)
+    assert rig.core.branches_in(rig.core.current_file()) == [ID]
+    assert before[0] - rig.core.live_places(1) == 2, "the message and what the branch needs there"
+    assert before[1] - rig.core.live_places(2) == 2
+    assert {1, 2} <= set(rig.core.cancels(rig.core.current_file()))
+    again = rig.restored()
+    assert [facts.transaction for facts in again.core.branches()] == [ID + 1]
+    assert again.core.branch_data(ID + 1) == DATA
+    assert not again.core.branches_in(1)
+    assert not again.core.branches_in(2)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_copied_branch_ends_as_any_other(
+    rig: CoreRig, *, commit: bool, is_restarted: bool
+) -> None:
+    consumer, _ = held(rig)
+    assert rig.core.branch_copy(ID, ID + 1) is None
+    rig.flush()
+    if is_restarted:
+        rig = rig.restored()
+        rig.go_on()
+        consumer = rig.consume()
+    rig.core.resolve(ID + 1 if is_restarted else ID, commit=commit)
+    rig.flush()
+    expected = [2, 3] if commit else [1, 3]
+    assert sorted(take(rig, consumer)) == expected
+    again = rig.restored()
+    again.go_on()
+    assert again.core.branches() == []
+    assert sorted(take(again, again.consume())) == expected
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_power_cut_around_the_copy_leaves_one_branch(rig: CoreRig, *, keep: bool) -> None:
+    held(rig)
+    assert rig.core.branch_copy(ID, ID + 1) is None
+    rig.flush()
+    cut_after(rig, RollbackRecord, keep=keep)
+    again = rig.restored()
+    (facts,) = again.core.branches()
+    assert facts.is_whole
+    assert facts.missing == 0
+    assert facts.transaction == (ID + 1 if keep else ID)
+    again.go_on()
+    again.core.resolve(facts.transaction, commit=True)
+    again.flush()
+    assert sorted(take(again, again.consume())) == [2, 3]
+
+
+def test_a_branch_that_is_ending_or_not_durable_is_not_copied(rig: CoreRig) -> None:
+    prepare(rig, flush=False)
+    with pytest.raises(ValueError, match="branch"):
+        rig.core.branch_copy(ID, ID + 1)
+    rig.flush()
+    rig.core.resolve(ID, commit=True)
+    with pytest.raises(ValueError, match="branch"):
+        rig.core.branch_copy(ID, ID + 1)
+
+
+def test_a_copied_branch_keeps_a_message_with_several_places_together(rig: CoreRig) -> None:
+    rig.core.open_queue(2)
+    route = rig.core.open_route([1, 2])
+    rig.core.begin(ID, 1000, 10, branch=True)
+    rig.core.publish(route, b"", b"both", persistent=True, transaction=ID)
+    rig.core.prepare(ID, DATA)
+    rig.flush()
+    assert rig.core.branch_copy(ID, ID + 1) is None
+    rig.flush()
+    copies = [
+        record
+        for _, records in rig.blocks()
+        for record in records
+        if isinstance(record, AddRecord) and record.transaction == ID + 1
+    ]
+    assert [len(copy.places) for copy in copies] == [2]
+    assert [bytes(copy.body) for copy in copies] == [b"both"]
 
 
 def test_a_prepare_alone_keeps_its_file_also_after_a_restart(rig: CoreRig) -> None:
@@ -277,10 +376,10 @@ def test_a_prepare_alone_keeps_its_file_also_after_a_restart(rig: CoreRig) -> No
     rig.publish(b"member", transaction=ID, persistent=False)
     rig.core.prepare(ID, DATA)
     rig.flush()
-    assert rig.core.prepared_in(1)
+    assert rig.core.branches_in(1)
     assert rig.core.live_places(1) == 1
     again = rig.restored()
-    assert again.core.prepared_in(1)
+    assert again.core.branches_in(1)
     assert again.core.live_places(1) == 1
 
 
@@ -379,7 +478,7 @@ def test_a_prepared_branch_survives_a_restart(rig: CoreRig) -> None:
     assert again.core.branch_data(ID) == rig.core.branch_data(ID) == DATA
     counters = again.core.queue_statistics(1)
     assert (counters.ready, counters.prepared, counters.head, counters.tail) == (1, 2, 1, 4)
-    assert again.core.prepared_in(1)
+    assert again.core.branches_in(1)
     again.go_on()
     consumer = again.consume()
     assert take(again, consumer) == [3]
@@ -387,7 +486,7 @@ def test_a_prepared_branch_survives_a_restart(rig: CoreRig) -> None:
     again.flush()
     assert take(again, consumer) == [2]
     assert again.core.queue_statistics(1).acknowledged == 1
-    assert not again.core.prepared_in(1)
+    assert not again.core.branches_in(1)
 
 
 def test_a_restored_branch_rolls_back_in_line(rig: CoreRig) -> None:
@@ -448,7 +547,7 @@ def test_members_of_an_unknown_queue_are_kept_as_missing(rig: CoreRig) -> None:
         BranchMember(1, 1, False, False),
         BranchMember(2, 1, False, True),
     ]
-    assert again.core.prepared_in(1)
+    assert again.core.branches_in(1)
     none = rig.restored(queues=())
     assert none.core.live_places(1) == 1, "its file stays all the same"
 

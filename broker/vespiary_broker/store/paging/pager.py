@@ -1,9 +1,8 @@
 """`Pager`: messages that wait long leave the memory for files, and come back for their consumers.
 
-Owns the paging folder, its lock, the table of pages, and the task `pager`, which starts moves,
-removes pages that are done, and has the journal name old pages again so that its files may go. Must
-never block the event loop: files are touched in threads. Made by `app`; which address pages, and
-how much of it, is the engine's to say (`PagedAddress`).
+Owns the paging folder, its lock, the table of pages, and the task `pager`, which starts moves and
+removes pages that are done. Must never block the event loop: files are touched in threads. Which
+address pages, and how much of it, is the engine's to say (`PagedAddress`).
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ from vespiary_broker.store.paging.opening import PageOpener
 from vespiary_broker.store.paging.page_files import PageFile, PageFiles
 from vespiary_broker.store.paging.page_recovery import PagesFound, remove_leftovers, survey_pages
 from vespiary_broker.store.paging.pauses import gather, pause_s
-from vespiary_broker.store.paging.restaging import Restaging
 from vespiary_codec.journal.page import block_file_id
 from vespiary_codec.journal.page_sketch import PageSketch
 from vespiary_native.abc import NoRoom
@@ -165,7 +163,6 @@ class Pager:
         self._ended: dict[int, int] = {}
         self._purged: str | None = None  # an address whose folder is being removed
         self._mover = PageMover(journal, files, executor, new_id=self._new_id, clock_ms=clock_ms)
-        self._restaging = Restaging(self._core, self._readable)
         self.closed_pages = ClosedPages(files, self._pages, executor)
         self._opener = PageOpener(
             self._core,
@@ -454,12 +451,11 @@ class Pager:
     # --- the task ---------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Remove what is done and restage what is old until closed or the journal fails."""
+        """Remove pages that are done, and start moves, until closed or the journal fails."""
         while not self._is_closing and self._journal.failure is None:
             try:
                 self._end_done()
                 await self._remove_ended()
-                self._restage()
                 await self._look_at_all()
             except WriterFailed:
                 return
@@ -554,15 +550,6 @@ class Pager:
             log.warning("the folder of an address without pages was not removed: %s", error)
         finally:
             self._purged = None
-
-    def _restage(self) -> None:
-        """Have the journal name pages again whose records alone keep old journal files."""
-        try:
-            if not self._restaging.step(self._ended):
-                return
-        except NoRoom:
-            self._journal.request_space()
-        self._journal.kick()
 
     # --- life -------------------------------------------------------------------------------------
 

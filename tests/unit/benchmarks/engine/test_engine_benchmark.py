@@ -43,7 +43,6 @@ def test_many_queues_go_through(
     monkeypatch.setattr(measurement, "_WARMUP_S", 0.1)
     monkeypatch.setattr(measurement, "_IDLE_S", 0.1)
     run = measurement.measure_queues(tmp_path, binary, 20, 500, 0.5)
-    assert run.delivered_per_s > 0
     assert run.end_to_end_us.count > 0
     assert run.queues_rss_bytes > 0
 
@@ -55,7 +54,6 @@ def test_each_subscriber_gets_each_message(
     monkeypatch.setattr(measurement, "_WARMUP_S", 0.1)
     monkeypatch.setattr(measurement, "_QUIET_S", 0.5)
     run = measurement.measure_fan_out(tmp_path, binary, 3, 0.6, 50)
-    assert run.delivered_per_s > 0
     assert run.written_bytes_each >= 1024
 
 

@@ -337,10 +337,12 @@ def test_a_decision_is_remembered_until_it_is_forgotten(
     assert rig.fresh().all() == []
 
 
-def test_a_decision_that_a_crash_cut_off_is_carried_out_at_the_next_start() -> None:
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_a_decision_that_a_crash_cut_off_is_carried_out_at_the_next_start(is_copied: bool) -> None:
+    """Also when compaction had copied the branch, which then comes back under another number."""
     rig = BranchRig()
     rig.prepared(X, b"one")
-    number = rig.branches.get(X).number
+    number = rig.branches.get(X).number + is_copied
     value = {
         "state": "heuristic-commit",
         "transaction": str(number),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from vespiary_broker.store.file_uses import file_uses, kept_by
 from vespiary_broker.store.reader import read_journal
@@ -41,17 +42,25 @@ async def test_each_file_says_what_keeps_it_as_the_tool_does(tmp_path: Path):
 
 
 def test_reasons_are_named_together():
-    nothing = {"live_places": 0, "live_ids": 0, "is_prepared": False, "ends_of": ()}
-    assert kept_by(**nothing, is_waiting=False) == ""  # type: ignore[arg-type]
-    assert kept_by(**nothing, is_waiting=True) == "it has no kept copy yet"  # type: ignore[arg-type]
+    nothing: dict[str, Any] = {
+        "live_places": 0,
+        "live_pages": 0,
+        "transactions": 0,
+        "live_ids": 0,
+        "ends_of": (),
+        "is_waiting": False,
+    }
+    assert kept_by(**nothing) == ""
+    assert kept_by(**nothing | {"is_waiting": True}) == "it has no kept copy yet"
+    every = {"live_places": 2, "live_pages": 1, "transactions": 4, "live_ids": 1}
     assert (
-        kept_by(live_places=2, live_ids=3, is_prepared=True, ends_of=(), is_waiting=False)
-        == "2 live messages or needs of prepared transactions; 3 duplicate ids"
+        kept_by(**nothing | every)
+        == "2 live messages; 1 page; 4 prepared transactions; 1 duplicate id"
     )
-    many = kept_by(
-        live_places=0, live_ids=0, is_prepared=False, ends_of=range(1, 13), is_waiting=False
+    assert (
+        kept_by(**nothing | {"ends_of": range(1, 13)})
+        == "acknowledges messages of file 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more"
     )
-    assert many == "ends messages of file 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more"
 
 
 @run

@@ -11,12 +11,13 @@ import pytest
 
 from vespiary_broker.store.paging.moving import PageMover
 from vespiary_broker.store.paging.pager import PERIOD_S
+from vespiary_broker.store.reader import read_journal
 from vespiary_codec.journal.page import PAGE_BIT
 from vespiary_native.abc import DeliverStatus, NoRoom
 from vespiary_spec.errors import ForeignJournal, JournalError, PageDamaged
 from vespiary_testkit.faulty_disk import InlineExecutor, MemoryDisk
 from vespiary_testkit.journal_workload import QUEUES, run, run_in_virtual_time, until
-from vespiary_testkit.paging_rig import PAGES, PagingClient, PagingRig
+from vespiary_testkit.paging_rig import PAGES, PagingClient, PagingRig, recover_paged
 
 
 def expected(number: int, client: PagingClient) -> dict[int, list[int]]:
@@ -79,7 +80,7 @@ async def test_pages_go_when_all_of_them_is_acknowledged(tmp_path: Path) -> None
 @run
 async def test_the_journal_gets_its_files_back(tmp_path: Path) -> None:
     disk = MemoryDisk()
-    rig = await PagingRig.open(tmp_path, disk)
+    rig = await PagingRig.open(tmp_path, disk, compact_min_files=2)
     client = PagingClient(rig, 1)
     for _ in range(8):
         await until(lambda: rig.journal.core.files_ahead() > 1)
@@ -91,6 +92,35 @@ async def test_the_journal_gets_its_files_back(tmp_path: Path) -> None:
     await client.receive()
     assert received(client) == expected(800, client)
     await rig.close()
+
+
+@run_in_virtual_time
+async def test_pages_that_stay_do_not_keep_the_files_of_later_traffic(tmp_path: Path) -> None:
+    """Each file depends on the one before: the oldest must go, though only a page is in it."""
+    disk = MemoryDisk()
+    rig = await PagingRig.open(tmp_path, disk, compact_min_files=2)
+    rig.address.queues = [1]
+    client = PagingClient(rig, 1)
+    await client.send(20)
+    await rig.page_all()
+    rig.address.is_wanted = False
+    staying = rig.paged()
+    assert staying
+    for _ in range(3):
+        await client.pass_through(2, 20)
+    first = rig.journal.file_uses(0, 1)[0]
+    assert (first.live_places, first.live_pages) == (0, rig.pager.statistics().pages)
+    assert first.kept_by == "1 page"
+    await rig.journal.wait_durable()
+    (told, *_) = read_journal(tmp_path, disk=disk).files
+    assert (told.live_messages, told.pinned_by) == (0, first.kept_by)
+    for _ in range(80):
+        await client.pass_through(2, 20)
+    await rig.until(lambda: used_files(rig) <= 3)
+    assert rig.journal.statistics().files_reclaimed > 30
+    assert rig.paged() == staying
+    await rig.close()
+    assert len(recover_paged(disk, tmp_path)) == 20, "those in the other queue too"
 
 
 @run
