@@ -368,8 +368,9 @@ class BrokerSettings(DivertSettings, frozen=True, kw_only=True, rename="camel", 
     journal_compact_min_files: Annotated[
         int,
         setting(
-            "Files in use above which compaction is considered: messages that keep nearly empty "
-            "files are moved to the journal's end, a little at a time. 0 switches it off.",
+            "Files in use above which compaction is considered: messages, pages and prepared "
+            "transactions that keep nearly empty files are moved to the journal's end, a little at "
+            "a time. 0 switches it off: then a single one of them keeps all later files.",
             unit=Unit.FILES,
             change=Change.RESTART,
             minimum=0,

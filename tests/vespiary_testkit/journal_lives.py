@@ -30,7 +30,7 @@ from vespiary_broker.store.survey import survey_folder
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal.block import FIRST_OFFSET
-from vespiary_codec.journal.branch import BranchName, Xid, encode_branch
+from vespiary_codec.journal.branch import BranchName, Xid, decode_branch, encode_branch
 from vespiary_codec.journal.page import block_file_id, check_footer
 from vespiary_native.abc import AckMode, Core, DeliverStatus, NoRoom
 from vespiary_native.choice import block_verifier
@@ -362,7 +362,7 @@ async def end_branch(life: Life) -> None:
     number = life.chance.choice(sorted(life.branches))
     is_commit = life.chance.random() < 0.5
     try:
-        life.core.resolve(number, commit=is_commit)
+        life.core.resolve(id_of(life.core, number), commit=is_commit)
     except NoRoom:
         return
     group = life.branches.pop(number)
@@ -377,16 +377,31 @@ def branch_name(number: int) -> bytes:
     return encode_branch(BranchName(Xid(1, number.to_bytes(8), b""), 1, "amy"))
 
 
+def number_in(name: bytes) -> int:
+    """Return the number that `branch_name` has made a name of."""
+    return int.from_bytes(decode_branch(name).xid.global_id)
+
+
+def id_of(core: Core, number: int) -> int:
+    """Return the id of a prepared branch: another one than its number once it was copied."""
+    ids = (facts.transaction for facts in core.branches())
+    return next(each for each in ids if core.branch_data(each) == branch_name(number))
+
+
 def branches_of(core: Core) -> dict[int, Group]:
-    """Return what the prepared branches of a core hold; none of it may be missing."""
-    found = {}
+    """Return what the prepared branches of a core hold, by the number in their names.
+
+    None of it may be missing, and no two may have one name.
+    """
+    found: dict[int, Group] = {}
     for facts in core.branches():
         assert facts.is_whole, facts
         assert not facts.missing, facts
-        assert core.branch_data(facts.transaction) == branch_name(facts.transaction), facts
         members = core.branch_members(facts.transaction)
         keys = [((m.queue_id, m.sequence), m.is_acknowledgement) for m in members]
-        found[facts.transaction] = Group(
+        number = number_in(core.branch_data(facts.transaction))
+        assert number not in found, facts
+        found[number] = Group(
             {key for key, is_ack in keys if not is_ack}, {key for key, is_ack in keys if is_ack}
         )
     return found

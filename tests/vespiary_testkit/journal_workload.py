@@ -202,11 +202,13 @@ class _Open:
         is_cut: Block sequences are missing right before one of them: a file was reclaimed there.
         gaps: Places with missing blocks before the last of them.
         is_prepared: There is a PREPARE: it is in doubt.
+        name: The name in that.
         is_good: The members fit that.
     """
 
     def __init__(self) -> None:
         self.is_prepared = False
+        self.name = b""
         self.is_good = False
         self.members: list[tuple[bytes, Any]] = []
         self.is_cut = False
@@ -245,6 +247,7 @@ class LiveSet:
             elif isinstance(record, PrepareRecord):
                 of = self._open[record.transaction]
                 of.is_prepared, of.is_good = True, self._fits(of, record, is_cut=is_gap)
+                of.name = record.branch
             elif isinstance(record, RollbackRecord):
                 self._open.pop(record.transaction, None)
             else:
@@ -253,17 +256,18 @@ class LiveSet:
         return []
 
     @property
-    def in_doubt(self) -> set[int]:
-        """Branches that are prepared."""
-        return {number for number, of in self._open.items() if of.is_prepared}
+    def in_doubt(self) -> set[bytes]:
+        """Names of the branches that are prepared: their ids change when they are copied."""
+        return {of.name for of in self._open.values() if of.is_prepared}
 
     @property
     def locked(self) -> set[Key]:
         """Live messages that these acknowledge."""
         return {
             (member.queue_id, first + index)
-            for number in self.in_doubt
-            for _, member in self._open[number].members
+            for of in self._open.values()
+            if of.is_prepared
+            for _, member in of.members
             if isinstance(member, AckRecord)
             for first, count in member.ranges
             for index in range(count)

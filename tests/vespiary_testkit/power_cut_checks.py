@@ -25,6 +25,7 @@ from vespiary_testkit.faulty_ring import MemoryRing
 from vespiary_testkit.journal_lives import (
     MakeRing,
     Plan,
+    branch_name,
     branches_of,
     lost_bodies,
     open_pages,
@@ -123,7 +124,7 @@ def recover_both(disk: MemoryDisk, folder: Path) -> Recovered:
         wrong.append(f"the core has {counts}, the rules say {wanted}")
     branches = branches_of(core)
     acks = {key for branch in branches.values() for key in branch.acks}
-    if branches.keys() != in_doubt or acks != rules.locked:
+    if {branch_name(number) for number in branches} != in_doubt or acks != rules.locked:
         wrong.append(f"the core has branches {sorted(branches)}, the rules say {sorted(in_doubt)}")
     return Recovered(live, branches, wrong)
 
