@@ -53,7 +53,7 @@ PYTHON_PAGES: Final[tuple[Mutant, ...]] = (
     Mutant(
         "page's record does not keep its file (twin)",
         "The journal's file with the PAGE record may go while the page is needed.",
-        "native/vespiary_native/twin/pages.py",
+        "native/vespiary_native/twin/image.py",
         "        own.live += 1\n",
         "",
         _PAGES + "test_what_waits_moves_and_comes_back_in_order",
@@ -136,10 +136,9 @@ NATIVE_PAGES: Final[tuple[Mutant, ...]] = (
     Mutant(
         "end of a page goes before its record",
         "The file of PAGE_DONE may go before that of PAGE: the page counts again, and is gone.",
-        "native/src/pages.c",
-        "    int bad = add_cancel(core->slots[core->filling.slot], p->record_slot);\n"
-        "    p->record_slot = UINT32_MAX;\n",
-        "    int bad = 0;\n    p->record_slot = UINT32_MAX;\n",
+        "native/src/page_records.c",
+        "    return add_cancel(own, in->slot);\n",
+        "    return own ? 0 : 0;\n",
         _PAGES + "test_the_end_of_a_page_depends_on_its_record",
     ),
     Mutant(
