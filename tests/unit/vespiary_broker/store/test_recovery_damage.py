@@ -12,6 +12,7 @@ import pytest
 
 from vespiary_broker.store.files import MESSAGE_FORM
 from vespiary_broker.store.survey import survey_folder
+from vespiary_codec.journal.record import AddRecord
 from vespiary_native.abc import BlockFacts
 from vespiary_spec.errors import CorruptRecord, ForeignJournal
 from vespiary_testkit import product_loop
@@ -261,7 +262,12 @@ def test_without_the_checksum_flipped_bits_go_unnoticed(disk, folder, blocks):
         return found
 
     other = disk.copy()
-    file_id, start, block = max(blocks.places, key=lambda place: len(place[2]))
+    rules = LiveSet()
+    file_id, start, block = next(
+        place
+        for place in blocks.places
+        if isinstance(rules.decode(place[1], memoryview(place[2]))[-1][1], AddRecord)
+    )
     other.flip(_path_of(disk, folder, file_id), start + len(block) - 9, 0)  # in a body
     with pytest.raises(CorruptRecord):
         recover(other, folder, LiveSet())
