@@ -166,6 +166,8 @@ static int gather(copying *c, slab_id *absent)
         *absent = (slab_id){item->slot, item->offset >> c->core->slab_shift};
         if (!record)
             return -ENOENT;
+        if (get32(record) > c->core->record_bytes_max) /* from before journal-file-size became smaller */
+            return -EMSGSIZE;
         uint64_t length = align8(get32(record));
         if (c->used + length > c->capacity) {
             uint8_t *wider = realloc(c->records, (c->capacity + length) * 2);
@@ -224,8 +226,8 @@ static void take_copy(vespiary_core *core, const branch_member *m, const member_
     q->ack_block = 0; /* an ACK record before the copy must not be extended by it */
 }
 
-/* Stage an acknowledgement again. The message goes before it: it depends on the file of its message, and that a file
- * depends on a later one would never end. */
+/* Stage an acknowledgement again, after a copy of its message. Its file depends on the file of the message; if that were
+ * the later one, the two could depend on each other, and neither would ever be freed. */
 static int copy_ack(copying *c, uint32_t i)
 {
     vespiary_core *core = c->core;
@@ -269,7 +271,7 @@ static int copy_members(copying *c)
     return bad;
 }
 
-/* The copies are the members from now on, and keep their files; those of the records before them need not stay. */
+/* From now on the copies are the members: the branch needs their files, and no longer those of the earlier records. */
 static int take_copies(const copying *c)
 {
     vespiary_core *core = c->core;
@@ -279,7 +281,7 @@ static int take_copies(const copying *c)
     int bad = 0;
     for (uint32_t i = 0; i < b->pins_count; i++) {
         file *which = core->slots[b->pins[i]];
-        bad |= add_cancel(own, which->slot); /* without the copy the branch would be what it was there */
+        bad |= add_cancel(own, which->slot); /* without the ROLLBACK the earlier records would count again */
         if (which->page) { /* with a message that it acknowledges */
             b->pins[kept++] = which->slot;
             continue;

@@ -195,7 +195,7 @@ class Core(
         """
 
     def live_bytes(self, file_id: int) -> int:
-        """Return what the live places of this file count for, in bytes, and its PAGE records.
+        """Return the size of the live places and of the latest PAGE records in a file, in bytes.
 
         A place counts 16 bytes and its share of its record's start, properties and body: all of
         them for a message in one queue, an equal part (rounded down) for one in several.

@@ -69,8 +69,8 @@ class CoreBranches(Protocol):
     def branch_copy(self, transaction: int, journal_id: int) -> tuple[int, int] | None:
         """Stage copies of a prepared branch's records, and of the messages that it acknowledges.
 
-        The files with the records so far need not stay for the branch any more. It is still known
-        by `transaction`; from the next start on, `branches` returns it as `journal_id`.
+        The branch then no longer needs the files with its earlier records. In this process it
+        keeps the id `transaction`; after a restart its id is `journal_id`.
 
         Args:
             transaction: A branch whose PREPARE is durable, that is not ending, and of which all
@@ -78,11 +78,12 @@ class CoreBranches(Protocol):
             journal_id: Id for the copies, 1 to 2**63, that no other transaction has had.
 
         Returns:
-            None: done. Else (file id, slab index) to be loaded first; nothing was changed.
+            None if it was copied; else the (file id, slab index) to load before trying again.
 
         Raises:
-            NoRoom: They do not fit into the journal or the memory now; nothing was changed.
-            ValueError: There is no such branch, or its state is another.
+            NoRoom: The journal or the memory has no room for the copies now; nothing was changed.
+            ValueError: There is no such branch, it is not in that state, or a message of it is
+                larger than `record_bytes_max`; nothing was changed.
 
         Durability: a file may be freed once a checkpoint behind the copies is durable. The copies
             count, and the records before them are void, from one block on.

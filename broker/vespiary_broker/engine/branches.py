@@ -213,7 +213,7 @@ class Branches:
         if state not in HEURISTICS:
             raise ValueError(f"{state} is no outcome")
         branch = self._branches.get(xid)
-        # Not by the number: it is another one when compaction has copied the branch meanwhile.
+        # The number is no key: compaction may have copied the branch under another one.
         if branch is None or branch.prepared_ms != int(value["prepared-ms"]):
             branch = Branch(xid, str(value["user"]), state, number=int(value["transaction"]))
             branch.prepared_ms = int(value["prepared-ms"])

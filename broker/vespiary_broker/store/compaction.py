@@ -309,12 +309,17 @@ class Compaction:
     async def _copy_branches(self, file_id: int) -> None:
         """Append the records of the prepared branches that need a file again.
 
-        A branch that is ending lets its files go by itself. One that is in quarantine stays: what
-        is missing of it cannot be copied.
+        A branch in quarantine stays where it is: it cannot be copied because parts are missing.
 
         Raises:
-            NoRoom: There is none now, or the journal is full.
+            NoRoom: The journal has no room for the copies now, or is full.
         """
+        if not self._core.branches_in(file_id):
+            return
+        # A branch can be copied only after its PREPARE is durable; one that ends here is gone then.
+        await self._journal.wait_durable()
+        if not self._is_there(file_id):
+            return
         for transaction in self._core.branches_in(file_id):
             for _ in range(_TRIES):
                 await self._wait_for_files()
@@ -330,7 +335,10 @@ class Compaction:
                     await self._sleep(_PAUSE_S)
 
     def _copy_branch(self, transaction: int) -> tuple[int, int] | None:
-        """Copy a branch if that is possible; return the slab that has to be loaded first."""
+        """Copy a branch; return the slab that must be loaded first, or None.
+
+        None also for a branch that cannot be copied: it has just ended, or is in quarantine.
+        """
         try:
             return self._core.branch_copy(transaction, secrets.randbits(63) + 1)
         except ValueError:
@@ -340,7 +348,7 @@ class Compaction:
         """Append the records of the pages that keep a file again.
 
         Raises:
-            NoRoom: There is none now, or the journal is full.
+            NoRoom: The journal has no room for a record now, or is full.
         """
         waiting_bytes = 0
         for page_id in [*self._core.pages_in(file_id), *self._pages_acknowledged_in(file_id)]:

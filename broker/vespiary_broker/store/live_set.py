@@ -88,8 +88,8 @@ class FileCount:
         is_sealed: The last record is a seal.
         live_places: Live messages in it, counted once for each queue.
         live_bytes: Their bytes.
-        pages: Pages whose latest PAGE record stands in it, and pages with live messages of which it
-            has acknowledgements.
+        pages: Pages that need the file: it holds their latest PAGE record, or acknowledgements of
+            some of their messages.
         cancels: Files whose messages its records end, or copies replace: they have to go before it.
     """
 
@@ -268,7 +268,7 @@ class LiveSet:
             file.live_bytes += share
 
     def _forget_page(self, file_id: int, page_id: int) -> None:
-        """Note that a record in a file takes the place of all that was said of a page before."""
+        """Note that a record in a file replaces all earlier records about a page."""
         for user in self._page_users.pop(page_id, ()):
             self.files[user].pages.discard(page_id)
         before = self._page_files.pop(page_id, file_id)

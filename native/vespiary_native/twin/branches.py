@@ -138,10 +138,9 @@ class Branches:
         Durability: the copies count, and the records before them are void, from one block on.
         """
         branch = self.prepared.get(transaction)
-        is_complete = branch is not None and branch.is_whole
         if (
             branch is None
-            or not is_complete
+            or not branch.is_whole
             or branch.outcome
             or staging.transaction
             or branch.block > staging.image.durable_sequence
@@ -156,6 +155,8 @@ class Branches:
                 assert file is not None
                 return file.file_id, message[0].index
             records.append(_record_of(message) if message is not None else b"")
+            if len(records[-1]) > staging.record_bytes_max:
+                raise ValueError(f"a message of branch {transaction} is too large to be copied")
         size_bytes = sum(len(record) + 7 & ~7 for record in records) + len(branch.data)
         staging.begin(journal_id, size_bytes, 3 * len(branch.members) + 1, is_branch=False)
         copies: list[tuple[list[Member], Message]] = []
@@ -168,10 +169,10 @@ class Branches:
         return None
 
     def _grouped(self, members: list[Member]) -> Iterator[tuple[list[Member], Message | None]]:
-        """Yield the members that one ADD record has added, and each other one alone.
+        """Yield groups of members, each with the message to copy, or None.
 
-        With the message that stands in a journal file: that of a volatile one, or of one in a page,
-        is not copied.
+        Members that one ADD record has added form a group; every other member is one by itself.
+        Messages in memory only, or in pages, are not copied.
         """
         group: list[Member] = []
         group_message: Message | None = None
@@ -211,10 +212,10 @@ class Branches:
     def _copy_acknowledgement(
         self, staging: Staging, member: Member, message: Message | None, record: bytes
     ) -> None:
-        """Stage an acknowledgement again, behind a copy of its message.
+        """Stage an acknowledgement again, after a copy of its message.
 
-        It depends on the file of its message, and that a file depends on a later one would never
-        end.
+        Its file depends on the file of the message. If that were the later one, the two could
+        depend on each other, and neither would ever be freed.
         """
         queue = self._queues[member.queue_id]
         if message is not None:

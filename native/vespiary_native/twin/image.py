@@ -247,7 +247,7 @@ class Image:
             self._drop_if_done(slab)
 
     def pin_record(self, page: Page, own: JournalFile, length: int) -> None:
-        """Note that a page's latest PAGE record stands in `own`; the one before counts no more.
+        """Note that `own` holds a page's latest PAGE record, which replaces the earlier one.
 
         Args:
             page: The page.
@@ -261,11 +261,12 @@ class Image:
         page.record_file, page.record_bytes = own, length
 
     def unpin_record(self, page: Page, own: JournalFile) -> None:
-        """Note that a page's latest PAGE record, if it has one, counts no more.
+        """Note that a page's latest PAGE record, if it has one, no longer counts.
 
         Args:
             page: The page.
-            own: The journal file of the record that says so; it depends on the file of the other.
+            own: The journal file of the record that replaces or ends it, and so depends on its
+                file.
         """
         before = page.record_file
         if before is None:

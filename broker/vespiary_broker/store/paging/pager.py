@@ -1,8 +1,8 @@
 """`Pager`: messages that wait long leave the memory for files, and come back for their consumers.
 
 Owns the paging folder, its lock, the table of pages, and the task `pager`, which starts moves and
-removes pages that are done. Must never block the event loop: files are touched in threads. Which
-address pages, and how much of it, is the engine's to say (`PagedAddress`).
+removes pages that are done. Must never block the event loop: threads do the file I/O. The engine
+decides which addresses page, and how much (`PagedAddress`).
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from vespiary_broker.store.compaction import STEP_BYTES, STEP_PLACES
 from vespiary_broker.store.writer import MessageJournal
 from vespiary_spec.errors import CorruptRecord, JournalError
 from vespiary_testkit.faulty_disk import MemoryDisk
+from vespiary_testkit.faulty_ring import MemoryRing
 from vespiary_testkit.journal_workload import (
     FILE_BYTES,
     Client,
@@ -220,6 +221,40 @@ async def test_a_victim_that_is_free_before_it_is_emptied_is_passed_over(tmp_pat
     await client.acknowledge(len(client.held))
     await until(lambda: victim not in journal._pool.active_ids)
     assert await journal._compaction._empty(victim), "the next one may follow"
+    await journal.close()
+
+
+@run
+async def test_a_branch_is_copied_once_its_prepare_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Before, it cannot be copied; its file must not be given up for that."""
+    disk = MemoryDisk()
+    rings: list[MemoryRing] = []
+
+    def make_ring(disk: MemoryDisk) -> MemoryRing:
+        rings.append(MemoryRing(disk))
+        return rings[-1]
+
+    journal = await open_memory(tmp_path, disk, make_ring, **OFF)
+    core, route = journal.core, journal.core.open_route([1])
+    await until(lambda: core.files_ahead() >= 2)
+    core.begin(7, 11 * 6000, 15, branch=True)
+    while not core.current_file() or core.current_file() == journal._pool.active_ids[0]:
+        core.publish(route, b"", bytes(6000), persistent=True, transaction=7)
+    victim = journal._pool.active_ids[0]
+    rings[0].hold()
+    core.prepare(7, b"")
+    journal.kick()
+    monkeypatch.setattr(journal._compaction, "_wait_for_files", lambda: asyncio.sleep(0))
+    emptying = asyncio.create_task(journal._compaction._empty(victim))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    rings[0].release()
+    assert await emptying
+    assert not journal._compaction._stuck
+    await until(lambda: victim not in journal._pool.active_ids)
+    assert [facts.transaction for facts in core.branches()] == [7]
     await journal.close()
 
 
