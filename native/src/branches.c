@@ -226,44 +226,54 @@ static void take_copy(vespiary_core *core, const branch_member *m, const member_
     q->ack_block = 0; /* an ACK record before the copy must not be extended by it */
 }
 
-/* Stage an acknowledgement again, after a copy of its message. Its file depends on the file of the message; if that were
- * the later one, the two could depend on each other, and neither would ever be freed. */
-static int copy_ack(copying *c, uint32_t i)
+/* Stage a copy of a message before the acknowledgement of it is staged again. The file of the acknowledgement depends on
+ * the file of the message; if that were the later one, the two could depend on each other, and neither would ever be
+ * freed. */
+static int copy_acknowledged(copying *c, uint32_t i, entry *item)
 {
     vespiary_core *core = c->core;
     branch_member *m = &c->b->members[i];
     queue *q = queue_find(core, m->queue_id);
-    entry *item = journalled_message(core, m);
     placed at;
-    int bad = 0;
-    if (item) {
-        uint32_t before = item->slot;
-        bool is_counted = q->is_durable && journalled_deliveries(core, item);
-        if (is_counted) /* in one block with the message, unless that fills a block alone */
-            (void)reserve_record(core, get32(c->records + c->members[i].from) + 8 + COUNT_BYTES, false);
-        bad = copy_add(c, i, 1, &at);
-        if (bad)
-            return bad;
-        bad = add_cancel(core->slots[at.slot], before);
-        take_copy(core, m, &c->members[i]);
-        if (!bad && is_counted)
-            bad = stage_count(core, q, m->sequence, item);
-    }
-    if (!bad && m->slot != UINT32_MAX && !(bad = place_ack(core, m->queue_id, m->sequence, &at)))
+    uint32_t before = item->slot;
+    bool is_counted = q->is_durable && journalled_deliveries(core, item);
+    if (is_counted) /* in one block with the message, unless that fills a block alone */
+        (void)reserve_record(core, get32(c->records + c->members[i].from) + 8 + COUNT_BYTES, false);
+    int bad = copy_add(c, i, 1, &at);
+    if (bad)
+        return bad;
+    bad = add_cancel(core->slots[at.slot], before);
+    take_copy(core, m, &c->members[i]);
+    return bad || !is_counted ? bad : stage_count(core, q, m->sequence, item);
+}
+
+static int copy_ack(copying *c, uint32_t i)
+{
+    const branch_member *m = &c->b->members[i];
+    placed at;
+    int bad = m->slot == UINT32_MAX ? 0 : place_ack(c->core, m->queue_id, m->sequence, &at);
+    if (!bad && m->slot != UINT32_MAX)
         c->members[i].slot = at.slot;
     return bad;
 }
 
+/* No other record may stand between the members and the PREPARE: recovery takes members for reclaimed ones if blocks are
+ * missing right before those that are left. */
 static int copy_members(copying *c)
 {
+    branch *b = c->b;
     int bad = 0;
-    for (uint32_t i = 0; i < c->b->count && !bad; i++) {
+    for (uint32_t i = 0; i < b->count && !bad; i++) {
+        entry *item = b->members[i].is_ack ? journalled_message(c->core, &b->members[i]) : NULL;
+        bad = item ? copy_acknowledged(c, i, item) : 0;
+    }
+    for (uint32_t i = 0; i < b->count && !bad; i++) {
         uint32_t places = 1;
         placed at;
-        if (c->b->members[i].is_ack) {
+        if (b->members[i].is_ack) {
             bad = copy_ack(c, i);
         } else if (c->members[i].from != UINT64_MAX) {
-            while (i + places < c->b->count && is_shared(c, i + places))
+            while (i + places < b->count && is_shared(c, i + places))
                 places++;
             bad = copy_add(c, i, places, &at);
         }

@@ -188,7 +188,11 @@ def test_go_acknowledges_when_handlers_have_returned(
             assert scene.until("message")[-1] == ["message", "next"]
             relay.cut()
             scene.go_on()
-            assert scene.until("message")[-1] == ["message", "next"]
+            again = scene.until("message")[-1]
+            if again == ["message", "work"]:  # its acknowledgement was on the way when it was cut
+                scene.go_on()
+                again = scene.until("message")[-1]
+            assert again == ["message", "next"]
 
 
 @pytest.mark.parametrize("is_held", [False, True])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import logging
 import random
 import re
@@ -84,10 +85,7 @@ class Life:
         self.chance = chance
         self.held: list[Key] = []
         self.waiting: set[Key] = set()
-        # Above those of earlier lives: a seed may come twice.
-        # No life before has used these ids, as no broker would: members that a power cut left
-        # without their COMMIT would count for a later transaction of the same id.
-        self.transaction = journal.core.image_statistics().sequence_durable << 32
+        self.transaction = first_transaction(journal.core)
         self.routes = [self.core.open_route([queue_id]) for queue_id in QUEUES]
         self.routes.append(self.core.open_route(list(QUEUES)))
         self.connection = self.core.open_connection()
@@ -855,6 +853,15 @@ def plan(seed: int) -> Plan:
     return Plan(seed, chance.choice((2, 3)), chance.choice((12, 25, 40)), options)
 
 
+def first_transaction(core: Core) -> int:
+    """Return an id below those of a new life, and above those of earlier ones.
+
+    A broker uses no id twice: members that a power cut left without their COMMIT would count for a
+    later transaction of the same id.
+    """
+    return core.image_statistics().sequence_durable << 32
+
+
 async def open_life(
     folder: Path,
     disk: MemoryDisk,
@@ -871,6 +878,8 @@ async def open_life(
         parts=dataclasses.replace(made, **parts),
         executor=InlineExecutor(),
     )
+    copies = itertools.count((first_transaction(journal.core) | 1 << 31) + 1)
+    journal._compaction._new_transaction = lambda: next(copies)  # a seed copies branches alike
     try:
         large = await open_large(folder, disk, journal.core, chance.getrandbits(40))
         pages = await LifePages.open(folder, disk, journal, chance)

@@ -85,6 +85,7 @@ class Compaction:
         period_s: float,
         slab_bytes: int,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        new_transaction: Callable[[], int] = lambda: secrets.randbits(63) + 1,
     ) -> None:
         """Prepare; `run` is the task.
 
@@ -99,6 +100,7 @@ class Compaction:
             period_s: Seconds between two looks.
             slab_bytes: The core's unit of memory.
             sleep: Waits so many seconds.
+            new_transaction: Gives the id of a branch's copy.
         """
         self._journal = journal
         self._core = core
@@ -110,6 +112,7 @@ class Compaction:
         self._period_s = period_s
         self._slab_bytes = slab_bytes
         self._sleep = sleep
+        self._new_transaction = new_transaction
         self._stuck: dict[int, int] = {}  # live places of files that could not be emptied
         self._choice = Choice(None, 0, 0)
         self._files = self._moved_bytes = self._moved_messages = 0
@@ -340,7 +343,7 @@ class Compaction:
         None also for a branch that cannot be copied: it has just ended, or is in quarantine.
         """
         try:
-            return self._core.branch_copy(transaction, secrets.randbits(63) + 1)
+            return self._core.branch_copy(transaction, self._new_transaction())
         except ValueError:
             return None
 

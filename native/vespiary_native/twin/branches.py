@@ -160,11 +160,17 @@ class Branches:
         size_bytes = sum(len(record) + 7 & ~7 for record in records) + len(branch.data)
         staging.begin(journal_id, size_bytes, 3 * len(branch.members) + 1, is_branch=False)
         copies: list[tuple[list[Member], Message]] = []
+        # No other record may stand between the members and the PREPARE: recovery takes members for
+        # reclaimed ones if blocks are missing right before those that are left.
         for (members, message), record in zip(groups, records, strict=True):
-            if members[0].is_acknowledgement:
-                self._copy_acknowledgement(staging, members[0], message, record)
-            elif message is not None:
+            if members[0].is_acknowledgement and message is not None:
+                self._copy_acknowledged(staging, members[0], message, record)
+        for (members, message), record in zip(groups, records, strict=True):
+            (first, *_) = members
+            if not first.is_acknowledgement and message is not None:
                 copies.append((members, self._copy_added(staging, members, message, record)))
+            elif first.is_acknowledgement and first.file is not None:
+                first.file = staging.copy_acknowledgement(first.queue_id, first.sequence)
         self._end_copies(staging, branch, copies)
         return None
 
@@ -209,33 +215,30 @@ class Branches:
         places = [(member.queue_id, member.sequence) for member in members]
         return staging.copy_add(record, places, message, is_member=True)
 
-    def _copy_acknowledgement(
-        self, staging: Staging, member: Member, message: Message | None, record: bytes
+    def _copy_acknowledged(
+        self, staging: Staging, member: Member, message: Message, record: bytes
     ) -> None:
-        """Stage an acknowledgement again, after a copy of its message.
+        """Stage a copy of a message before the acknowledgement of it is staged again.
 
-        Its file depends on the file of the message. If that were the later one, the two could
-        depend on each other, and neither would ever be freed.
+        The file of the acknowledgement depends on the file of the message. If that were the later
+        one, the two could depend on each other, and neither would ever be freed.
         """
         queue = self._queues[member.queue_id]
-        if message is not None:
-            before = message[0].file
-            deliveries = staging.counting.journalled(queue, member.sequence)
-            is_counted = bool(queue.is_durable and deliveries)
-            if is_counted:
-                with contextlib.suppress(ValueError):
-                    staging.blocks.reserve(len(record) + 8 + COUNT.size)
-            place = (member.queue_id, member.sequence)
-            copy = staging.copy_add(record, [place], message, is_member=False)
-            own = copy[0].file
-            assert own is not None
-            if before is not None and before is not own:
-                own.cancels.add(before)
-            staging.point(queue, member.sequence, copy)
-            if is_counted:
-                staging.counting.record(queue, member.sequence, deliveries, own)
-        if member.file is not None:
-            member.file = staging.copy_acknowledgement(member.queue_id, member.sequence)
+        before = message[0].file
+        deliveries = staging.counting.journalled(queue, member.sequence)
+        is_counted = bool(queue.is_durable and deliveries)
+        if is_counted:
+            with contextlib.suppress(ValueError):
+                staging.blocks.reserve(len(record) + 8 + COUNT.size)
+        place = (member.queue_id, member.sequence)
+        copy = staging.copy_add(record, [place], message, is_member=False)
+        own = copy[0].file
+        assert own is not None
+        if before is not None and before is not own:
+            own.cancels.add(before)
+        staging.point(queue, member.sequence, copy)
+        if is_counted:
+            staging.counting.record(queue, member.sequence, deliveries, own)
 
     def _end_copies(
         self, staging: Staging, branch: Branch, copies: list[tuple[list[Member], Message]]

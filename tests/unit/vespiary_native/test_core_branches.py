@@ -370,6 +370,46 @@ def test_a_copied_branch_keeps_a_message_with_several_places_together(rig: CoreR
     assert [bytes(copy.body) for copy in copies] == [b"both"]
 
 
+def test_a_copy_that_begins_in_a_file_that_is_gone_ends_as_it_was_told(
+    make: Callable[..., CoreRig],
+) -> None:
+    """The file with the first member goes before the file with the others and the COMMIT.
+
+    So recovery must see that blocks are missing right before the members that are left: nothing
+    else may stand between them.
+    """
+    straddled = 0
+    for count in range(40):
+        rig = make(slabs_max=40, files=4).begin()
+        rig.publish(bytes(14 * KIB))
+        rig.flush()
+        consumer = rig.consume()
+        assert ids(rig.deliver(consumer)) == [1]
+        rig.core.begin(ID, 40 * KIB, 10, branch=True)
+        rig.publish(bytes(14 * KIB), transaction=ID)
+        rig.publish(bytes(14 * KIB), transaction=ID)
+        assert rig.core.acknowledge(consumer, 1, transaction=ID) == 1
+        rig.core.prepare(ID, DATA)
+        rig.flush()
+        rig.fill(count, 8 * KIB)
+        while (absent := rig.core.branch_copy(ID, ID + 1)) is not None:
+            rig.load_slab(*absent)
+        rig.flush()
+        rig.core.resolve(ID, commit=True)
+        rig.flush()
+        places = {
+            file_id
+            for file_id in rig.files
+            for record in rig.records(file_id)
+            if getattr(record, "transaction", 0) == ID + 1
+        }
+        if len(places) > 1:
+            straddled += 1
+            again = rig.restored(without=tuple(range(1, max(places))))
+            assert again.core.branches() == []
+    assert straddled, "no count of messages has put the members into two files"
+
+
 def test_a_prepare_alone_keeps_its_file_also_after_a_restart(rig: CoreRig) -> None:
     """A branch of messages that need not survive is in no journal but by its PREPARE."""
     rig.core.begin(ID, 1000, 10, branch=True)
