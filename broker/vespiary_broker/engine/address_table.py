@@ -191,6 +191,16 @@ class AddressTable:
             if kind is not RoutingType.ANYCAST and not route.extend(queue):
                 route.lead(self._reach(address, kind))
 
+    async def queue_written(self, queue: Queue) -> None:
+        """Give a queue that was written its rank among those of its client, in steps."""
+        for count, other in enumerate([*queue.address.routed, queue.address], 1):
+            if queue.is_deleted:
+                return
+            if self._has_rival(other, queue):
+                self._lead(other)
+            if count % STEP_ADDRESSES == 0:
+                await self._pause()
+
     def lead_away(self, queue: Queue) -> None:
         """Lead senders away from a queue that is about to be dropped from the core.
 

@@ -72,7 +72,7 @@ def find_target(registry: Registry, destination: Destination) -> Target | None:
         registry.permissions.check(destination.user, Permission.SEND, destination.address)
     if destination.queue is not None:
         queue = registry.queue_of(destination.address, destination.queue)
-        if queue is None:
+        if queue is None or not queue.is_written:  # the sender's confirm would not survive a crash
             return None
         return _target(registry, destination, registry.queue_route(queue))
     address = registry.addresses.get(destination.address)
@@ -130,6 +130,13 @@ async def make_target(registry: Registry, destination: Destination) -> Target:
     check_not_own(destination)
     if registry.syntax.is_wildcard(destination.address):
         raise _refuse_wildcard(destination)
+    if destination.queue is not None:
+        queue = registry.queue_of(destination.address, destination.queue)
+        if queue is not None and not queue.is_written:
+            await registry.write_queue(queue)
+            target = find_target(registry, destination)
+            if target is not None:
+                return target
     if await _make_unrouted(registry, destination):
         target = find_target(registry, destination)
         if target is not None:

@@ -121,6 +121,7 @@ class Queue:
         departures: Messages that left it by no consumer since the start, by reason; None: none.
         attempts_max: `max-delivery-attempts` as of its latest consumer; 0: any number.
         stream: The stream that reads it, which no consumer may; None: there is none.
+        is_written: Whether the bindings have it; always True if it is not durable.
         is_deleted: Whether it is gone.
     """
 
@@ -149,6 +150,7 @@ class Queue:
     departures: dict[str, int] | None = None
     attempts_max: int = 0
     stream: Stream | None = None
+    is_written: bool = True
     is_deleted: bool = False
     rota: Rota = field(init=False)
 
@@ -259,9 +261,21 @@ class QueueIds:
         if self._next >= self._reserved_end:
             if self._next >= _QUEUE_ID_END:
                 raise OverflowError(f"all {_QUEUE_ID_END} queue numbers were used")
-            end = min(self._next + _RESERVED_AT_ONCE, _QUEUE_ID_END)
-            await self._bindings.put(QUEUE_ID_COUNTER, {"next": end})
-            self._reserved_end = end
+            await self.reserve()
         queue_id = self._next
         self._next += 1
         return queue_id
+
+    @property
+    def are_few(self) -> bool:
+        """Whether it is time to `reserve`, so that `take` never waits."""
+        return self._reserved_end - self._next < _RESERVED_AT_ONCE // 2
+
+    async def reserve(self) -> None:
+        """Reserve the next numbers, unless all are reserved.
+
+        Durability: on return those below the new end are given out by this run alone.
+        """
+        end = min(self._reserved_end + _RESERVED_AT_ONCE, _QUEUE_ID_END)
+        await self._bindings.put(QUEUE_ID_COUNTER, {"next": end})
+        self._reserved_end = max(end, self._reserved_end)

@@ -170,11 +170,11 @@ def reach_of(
 
 def _without_outranked(queues: list[Queue]) -> list[Queue]:
     """Return queues without those of a client that another one of it stands in for."""
-    highest: dict[str, tuple[int, int]] = {}
+    highest: dict[str, tuple[bool, int, int]] = {}
     for queue in queues:
         rank = queue.traits.rank
         if rank is not None and rank != RETIRED:
-            place = (rank, -queue.id)
+            place = _place(queue, rank)
             highest[queue.client_id] = max(place, highest.get(queue.client_id, place))
     if not highest:
         return [queue for queue in queues if queue.traits.rank is None]
@@ -182,8 +182,16 @@ def _without_outranked(queues: list[Queue]) -> list[Queue]:
         queue
         for queue in queues
         if queue.traits.rank is None
-        or highest.get(queue.client_id) == (queue.traits.rank, -queue.id)
+        or highest.get(queue.client_id) == _place(queue, queue.traits.rank)
     ]
+
+
+def _place(queue: Queue, rank: int) -> tuple[bool, int, int]:
+    """Return what queues of one client are compared by; the highest takes the message.
+
+    A queue that is not written is gone after a crash, so it takes nothing that another one wants.
+    """
+    return (queue.is_written, rank, -queue.id)
 
 
 def reach_of_queue(queue: Queue) -> Reach:

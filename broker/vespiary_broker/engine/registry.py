@@ -14,6 +14,7 @@ messages whose records still stand in the journal's files. Who promises more tha
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -52,7 +53,7 @@ from vespiary_broker.engine.settling import Judge
 from vespiary_broker.engine.streams import check_not_streamed
 from vespiary_broker.engine.switching import Switches
 from vespiary_broker.engine.usage import Usage
-from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.errors import JournalError, RemoteProtocolError, VespiaryError
 from vespiary_spec.settings import Address as ConfiguredAddress
 from vespiary_spec.settings import AddressSettings, RoutingType
 
@@ -149,6 +150,8 @@ class Registry:
         self._settings = settings
         self._is_persistent = is_persistent
         self._ids = QueueIds(bindings)
+        self._is_reserving = False
+        self._spawn = spawn
         self.unused: dict[str, None] = {}
         self._clock_s = naming.clock_s
         self._removals = Removals(bindings, spawn, make_event, large_bodies)
@@ -196,6 +199,7 @@ class Registry:
 
         Durability: on return they survive a restart.
         """
+        self._reserve_ids()
         for wanted in addresses:
             kinds = set(wanted.routing_types) | {queue.routing_type for queue in wanted.queues}
             default = self.settings_for(wanted.name).default_address_routing_type
@@ -391,6 +395,7 @@ class Registry:
         client_id: str = "",
         traits: QueueTraits = NO_TRAITS,
         is_trusted: bool = False,
+        is_early: bool = False,
     ) -> Queue:
         """Return the queue of this name, made if it does not exist, and its address with it.
 
@@ -404,6 +409,10 @@ class Registry:
             client_id: Owner of a durable subscription; empty for none.
             traits: What is particular about it, if it is made; its user needs the permission.
             is_trusted: Whether the broker itself asks, in whoever's name.
+            is_early: Whether it takes messages before it is written; for the queue of a
+                subscription alone. `write_queue` has to follow before the subscription is
+                confirmed. Until then it takes no message in place of another queue
+                (`QueueTraits.rank`), and none that is sent to it by name.
 
         Raises:
             NotPermitted: Its user may not make it, or the address.
@@ -411,38 +420,82 @@ class Registry:
                 with another type, or for another client.
             LimitExceeded: There are as many as there may be, in all or for its user.
 
-        Durability: on return a durable queue survives a power loss.
+        Durability: on return a durable queue survives a power loss, unless `is_early`: then it is
+            gone after a crash, with what it took.
         """
         check_names(name, address, is_own=traits.is_internal)
         async with self._lock:
             queue = self.queue_of(address, name)
-            if queue is not None:
+            if queue is None:
+                if traits.user and not is_trusted:
+                    known, check = self.addresses.get(address), self.permissions.check_making
+                    check(traits.user, address, known, routing_type, is_durable=is_durable)
+                if not traits.is_configured:
+                    self.usage.check_queue(name, address, traits.user)
+                    self._make_room(address)
+                owner = await self._ensure_address(address, {routing_type}, is_auto_created=True)
+                queue = Queue(
+                    await self._ids.take(),
+                    name,
+                    owner,
+                    routing_type,
+                    is_durable=is_durable,
+                    is_auto_created=is_auto_created,
+                    is_temporary=is_temporary,
+                    client_id=client_id,
+                    traits=traits,
+                    is_written=not (is_early and is_durable),
+                )
+                await self._open(queue)
+                self._reserve_ids()
+            else:
                 queue.check_same(routing_type, client_id)
-                return queue
-            if traits.user and not is_trusted:
-                known, check = self.addresses.get(address), self.permissions.check_making
-                check(traits.user, address, known, routing_type, is_durable=is_durable)
-            if not traits.is_configured:
-                self.usage.check_queue(name, address, traits.user)
-                self._make_room(address)
-            owner = await self._ensure_address(address, {routing_type}, is_auto_created=True)
-            queue = Queue(
-                await self._ids.take(),
-                name,
-                owner,
-                routing_type,
-                is_durable=is_durable,
-                is_auto_created=is_auto_created,
-                is_temporary=is_temporary,
-                client_id=client_id,
-                traits=traits,
-            )
-            await self._open(queue)
-            return queue
+        if not is_early:
+            await self.write_queue(queue)
+        return queue
+
+    async def write_queue(self, queue: Queue) -> None:
+        """Write a queue down that is not written yet.
+
+        Raises:
+            RemoteProtocolError: It was deleted meanwhile.
+            JournalError: It cannot be written, and is gone again.
+
+        Durability: on return a durable queue survives a power loss.
+        """
+        if queue.is_written:
+            return
+        try:
+            await self._bindings.put(queue.key, queue.to_binding())
+        except VespiaryError:  # unless another subscriber has written it
+            if not queue.is_written and not queue.is_deleted:
+                self.drop_queue(queue)
+            raise
+        if queue.is_deleted:
+            raise RemoteProtocolError(f"the queue {queue.name} was deleted meanwhile")
+        queue.is_written = True
+        if queue.traits.rank is not None:
+            await self._table.queue_written(queue)
+
+    def _reserve_ids(self) -> None:
+        """Reserve numbers ahead of need: a new subscription takes effect without waiting for them.
+
+        Durability: none; `QueueIds.take` waits for numbers where there are none.
+        """
+        if self._ids.are_few and not self._is_reserving:
+            self._is_reserving = True
+            self._spawn(self._reserve_ids_now())
+
+    async def _reserve_ids_now(self) -> None:
+        try:
+            with suppress(JournalError):  # who takes a number tries again, and is told
+                await self._ids.reserve()
+        finally:
+            self._is_reserving = False
 
     async def _open(self, queue: Queue) -> None:
-        """Write a new queue down, then let messages in."""
-        if queue.is_durable:
+        """Write a new queue down, unless that is to follow, then let messages in."""
+        if queue.is_durable and queue.is_written:
             await self._bindings.put(queue.key, queue.to_binding())
         self._core.open_queue(queue.id, durable=queue.is_durable and self._is_persistent)
         copying = await self.retroactive.fill(queue)
@@ -496,10 +549,10 @@ class Registry:
         set_kind(self._core, queue, self.settings_for(queue.address.name))
         queue.rota.kind_changed()
         self.usage.open_or_close(queue)
-        await self._write_again(queue)
         if queue.route is not None:
             queue.route.lead(reach_of_queue(queue))
         self._table.refresh_routes(queue.address)
+        await self._write_again(queue)
 
     async def _write_again(self, queue: Queue) -> None:
         async with self._lock:

@@ -107,6 +107,7 @@ async def open_subscription(
     registry.limits.check_subscription()
     match = match_of(request)
     queue = await _queue_for(registry, request)
+    await registry.write_queue(queue)
     if destination.queue is None and (queue.is_temporary or queue.client_id):
         match = None  # its filter is the selector
     if queue.is_deleted:
@@ -316,6 +317,7 @@ async def _durable_queue(
         kind,
         client_id=request.client_id,
         traits=traits,
+        is_early=True,
     )
     if queue.traits.filter_string != traits.filter_string:
         raise RemoteProtocolError(

@@ -35,7 +35,7 @@ from vespiary_broker.server.protocol_handler import (
     too_slow,
 )
 from vespiary_broker.server.throttle import Throttle
-from vespiary_broker.server.turns import REST
+from vespiary_broker.server.turns import Begun, Rest
 from vespiary_spec.errors import LimitExceeded, VespiaryError
 
 if TYPE_CHECKING:
@@ -397,8 +397,9 @@ class Connection(asyncio.BufferedProtocol):
             cause: The frame, for the handler's words if it fails.
         """
         self._cycle.frames += 1
+        turns = self._cycle.turns
         try:
-            work = act() or self._cycle.turns.rest()
+            work = turns.started(self, act()) or turns.rest()
         except VespiaryError as error:
             self.refuse_error(error, cause)
         except Exception:
@@ -407,7 +408,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             if work is not None:
                 self.is_busy = True
-                self._cycle.turns.begin(self, self._finish(work, cause), is_rest=work is REST)
+                is_rest = isinstance(work, Rest | Begun)
+                turns.begin(self, self._finish(work, cause), is_rest=is_rest)
 
     async def _finish(self, work: Awaitable[None], cause: object) -> None:
         """Wait for a frame that needs time, then go on."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final, Protocol
 
 from vespiary_broker.engine.ports import Spawn
@@ -61,6 +61,46 @@ class Rest:
 REST: Final = Rest()
 
 
+class Done(Rest):
+    """All is done: nothing is awaited but that a task begins, in the next turn."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield from ()
+
+
+_DONE: Final = Done()
+
+
+class Begun:
+    """The rest of a coroutine that has run until it waits for the first time.
+
+    Args:
+        work: The coroutine, suspended.
+        waits_for: What it yielded to its task: a future, or None for the next turn.
+    """
+
+    __slots__ = ("_waits_for", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, None], waits_for: Any) -> None:
+        self._work = work
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        work, waits_for = self._work, self._waits_for
+        try:
+            while True:
+                try:
+                    sent = yield waits_for
+                except BaseException as error:  # the task is cancelled
+                    waits_for = work.throw(error)
+                else:
+                    waits_for = work.send(sent)
+        except StopIteration:
+            return
+
+
 class Turns:
     """The turns of the loop.
 
@@ -95,6 +135,7 @@ class Turns:
         self._until_s = 0.0
         self._is_ticking = self._is_closed = False
         self._turn_s = 0.0  # when this turn began
+        self._started: list[Worker] = []  # in this turn: they have run until they waited
         self._begun: list[Worker] = []  # in this turn: they run in the next one
         self._running: list[Worker] = []
         self._begun_count = 0  # of `most`
@@ -109,7 +150,7 @@ class Turns:
     @property
     def is_begun(self) -> bool:
         """Whether frames that have begun come before what else there is to do."""
-        return bool(self._begun or self._running)
+        return bool(self._started or self._begun or self._running)
 
     # --- the share of one connection --------------------------------------------------------------
 
@@ -127,6 +168,33 @@ class Turns:
 
     # --- frames that need a task ------------------------------------------------------------------
 
+    def started(self, connection: Worker, work: Awaitable[None] | None) -> Awaitable[None] | None:
+        """Run the work of a frame until it waits, if this turn has time for it.
+
+        So a frame takes effect before what others send after it: a message that is published after
+        a SUBSCRIBE was read reaches the subscription.
+
+        Args:
+            connection: Whose frame it is.
+            work: What is left to do; None: nothing.
+
+        Returns:
+            What is left to do now; None: nothing. The next frame of the connection waits for the
+            next turn, so each connection has a turn before one has two.
+
+        Raises:
+            VespiaryError: The work raised it.
+        """
+        if not isinstance(work, Coroutine) or self._is_closed or self._has_to_wait():
+            return work
+        self._started.append(connection)
+        self._begun_count += 1
+        try:
+            waits_for = work.send(None)
+        except StopIteration:
+            return _DONE
+        return Begun(work, waits_for)
+
     def begin(
         self, connection: Worker, work: Coroutine[Any, Any, None], *, is_rest: bool = False
     ) -> None:
@@ -135,7 +203,8 @@ class Turns:
         Args:
             connection: Whose frame it is; cut off if its client is gone before that is done.
             work: The task.
-            is_rest: Whether it is nothing but a wait for the next turn, which costs nothing.
+            is_rest: Whether it costs nothing now: it only waits for the next turn, or it was
+                started and counted.
         """
         if is_rest or self._is_closed:
             self._spawn(work)
@@ -211,11 +280,12 @@ class Turns:
         if self._held is not None:
             self._held.cancel()
             self._held = None
-        self._learn()
-        for connection in self._running:
+        ran = self._running + self._started
+        self._learn(len(ran))
+        for connection in ran:
             if connection.is_busy:  # it waits for something
                 self._watch(connection)
-        self._running, self._begun = self._begun, []
+        self._running, self._begun, self._started = self._begun, [], []
         self._count_anew()
         while self._waiting and self._begun_count < self.most:
             self._begin(*self._waiting.popleft())
@@ -226,15 +296,15 @@ class Turns:
         else:
             self._is_ticking = False
 
-    def _learn(self) -> None:
-        """Find out how many fit into a turn."""
+    def _learn(self, ran: int) -> None:
+        """Find out how many fit into a turn, of which so many have run."""
         now_s = self.clock()
         took_s, self._turn_s = now_s - self._turn_s, now_s
-        if not self._running:
+        if not ran:
             return
         if took_s > TURN_S:
-            self.most = max(1, int(len(self._running) * TURN_S / took_s))
-        elif took_s < TURN_S / 2 and len(self._running) >= self.most:
+            self.most = max(1, int(ran * TURN_S / took_s))
+        elif took_s < TURN_S / 2 and ran >= self.most:
             self.most = min(BEGUN_MAX, self.most * 2)
 
 

@@ -358,6 +358,7 @@ async def _shared(
         is_durable=keeps,
         is_auto_created=not keeps,
         traits=session.handler.traits_with(request.selector),
+        is_early=True,
     )
     if keeps:
         link.on_detached = lambda: _delete_shared(session, queue)

@@ -6,8 +6,10 @@ Owner: the connection.
 The client's lock is held: a connection that takes the client id over waits until a packet is done,
 so it does not miss a queue that is being made.
 
-Order: a subscription is written down, then its queue is made, then its consumer is opened, then
-SUBACK leaves; what is retained follows.
+Order: the queues of all subscriptions of a packet take messages as soon as it is processed. Then
+the subscriptions are written down, then their queues; then their consumers are opened, and SUBACK
+leaves; what is retained follows. After a crash before that, a queue that was not written is gone
+with what it took: its client was not told that it has the subscription.
 
 Source: MQTT 5.0 §3.8 to §3.11.
 """
@@ -18,6 +20,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vespiary_broker.engine.core import AckMode, NoRoom
@@ -72,6 +75,29 @@ class Outcome(NamedTuple):
     code: ReasonCode
     wanted: Subscription | None = None
     reason: str = ""
+
+
+@dataclass(slots=True)
+class _Entered:
+    """A subscription of a SUBSCRIBE whose queue takes messages, if it could be entered.
+
+    Attributes:
+        wanted: What the client asks for.
+        options: Its options.
+        before: Those that it had; None: it is new.
+        queue: Its queue; None: see `error`.
+        error: Why it cannot begin; None: it can.
+        is_noted: Whether the session has it.
+        is_undone: Whether the session has it no more, and has to be saved.
+    """
+
+    wanted: Subscription
+    options: Options
+    before: Options | None
+    queue: Queue | None = None
+    error: VespiaryError | None = None
+    is_noted: bool = False
+    is_undone: bool = False
 
 
 class Subscribing:
@@ -133,7 +159,8 @@ class Subscribing:
                 if topic_filter in self._subscribers:
                     continue
                 try:
-                    await self._open(topic_filter, options)
+                    queue = await self._enter_queue(topic_filter, options)
+                    await self._open(queue, topic_filter, options)
                 except NotPermitted as error:
                     _log_ended(session, topic_filter, error)
                     keys += self._hub.sessions.unsubscribed(session, topic_filter)
@@ -174,63 +201,87 @@ class Subscribing:
         assert not isinstance(identifiers, int | str | bytes)
         identifier = next((each for each in identifiers if isinstance(each, int)), 0)
         async with self._hub.sessions.lock(self._session.client_id):
-            return await self._subscribe_all(packet.subscriptions, identifier)
+            return await self._subscribe_all(tuple(packet.subscriptions), identifier)
 
     async def _subscribe_all(
-        self, subscriptions: Iterable[Subscription], identifier: int
+        self, subscriptions: tuple[Subscription, ...], identifier: int
     ) -> list[Outcome]:
         """Begin or change subscriptions; nobody else may have the session meanwhile."""
-        outcomes: list[Outcome] = []
         for wanted in subscriptions:
-            if not self._connection.is_open:
-                break
-            is_shared = bool(split_share(wanted.topic_filter).name)
-            if is_shared and wanted.no_local:
+            if wanted.no_local and split_share(wanted.topic_filter).name:
                 raise RemoteProtocolError(
                     Violation.TOPIC_FILTER,
                     "a shared subscription cannot have No Local",
                     ReasonCode.PROTOCOL_ERROR,
                 )
-            try:
-                is_new = await self._subscribe(wanted, identifier)
-            except VespiaryError as error:
-                outcomes.append(Outcome(_suback_code(error), reason=sentence_for(error)))
-                continue
-            is_sent = wanted.retain_handling == 0 or (wanted.retain_handling == 1 and is_new)
-            is_sent &= not is_shared
-            outcomes.append(Outcome(ReasonCode(wanted.qos), wanted if is_sent else None))
+        # All of them take messages before anything is waited for.
+        entered = [await self._enter(wanted, identifier) for wanted in subscriptions]
+        try:
+            await self._hub.sessions.save(self._session)
+        except VespiaryError as error:
+            for each in entered:
+                each.error = each.error or error
+        outcomes = [await self._begin(each) for each in entered]
+        if any(each.is_undone for each in entered):
+            await self._hub.sessions.save(self._session)
         return outcomes
 
-    async def _subscribe(self, wanted: Subscription, identifier: int) -> bool:
-        """Begin a subscription, or change one; return whether it is new."""
+    async def _enter(self, wanted: Subscription, identifier: int) -> _Entered:
+        """Begin or change a subscription in memory: its queue takes messages from now on."""
         session, topic_filter = self._session, wanted.topic_filter
         before = session.subscriptions.get(topic_filter)
+        options = Options(wanted.qos, wanted.no_local, wanted.retain_as_published, identifier)
+        entered = _Entered(wanted, options, before)
         count = len(session.subscriptions) + len(session.retired)
         count += topic_filter not in session.retired
         if before is None and count > self._subscriptions_max:
-            raise LimitExceeded(
+            entered.error = LimitExceeded(
                 "the client has too many subscriptions",
                 measured=count,
                 allowed=f"at most {self._subscriptions_max} (max-subscriptions)",
             )
-        if wanted.qos == 2:
-            await self._hub.exactly_once.begin_sending(session)
-        options = Options(wanted.qos, wanted.no_local, wanted.retain_as_published, identifier)
+            return entered
+        entered.is_noted = True
         self._hub.sessions.subscribed(session, topic_filter, options)
+        self._deliveries.overlaps.changed(topic_filter)
         try:
-            await self._hub.sessions.save(session)
-            await self._open(topic_filter, options)
-        except VespiaryError:
-            if before is None:
-                await self._end(topic_filter)
-            else:
-                session.subscriptions[topic_filter] = before
-            await self._hub.sessions.save(session)
-            raise
-        finally:
+            entered.queue = await self._enter_queue(topic_filter, options)
+        except VespiaryError as error:
+            entered.error = error
+        return entered
+
+    async def _begin(self, entered: _Entered) -> Outcome:
+        """Finish a subscription that was entered, or undo it; return what became of it.
+
+        Durability: on return it survives a power loss; one that is undone has to be saved.
+        """
+        wanted, options = entered.wanted, entered.options
+        try:
+            if entered.error is not None:
+                raise entered.error
+            if wanted.qos == 2:
+                await self._hub.exactly_once.begin_sending(self._session)
+            assert entered.queue is not None
+            await self._open(entered.queue, wanted.topic_filter, options)
+        except VespiaryError as error:
+            if entered.is_noted:
+                await self._undo(entered)
+            return Outcome(_suback_code(error), reason=sentence_for(error))
+        self._leave_core(wanted.topic_filter, options)
+        is_new = entered.before is None
+        is_sent = wanted.retain_handling == 0 or (wanted.retain_handling == 1 and is_new)
+        is_sent &= not split_share(wanted.topic_filter).name
+        return Outcome(ReasonCode(wanted.qos), wanted if is_sent else None)
+
+    async def _undo(self, entered: _Entered) -> None:
+        """Forget a subscription that could not begin, or keep it as it was."""
+        entered.is_undone = True
+        topic_filter = entered.wanted.topic_filter
+        if entered.before is None:
+            await self._end(topic_filter)
+        else:
+            self._session.subscriptions[topic_filter] = entered.before
             self._deliveries.overlaps.changed(topic_filter)
-        self._leave_core(topic_filter, options)
-        return before is None
 
     def _leave_core(self, topic_filter: str, options: Options) -> None:
         """Take from the core what it encodes of other subscriptions, if this one is richer."""
@@ -239,15 +290,18 @@ class Subscribing:
             if subscriber is not None and subscriber.consumer.is_core_encoding:
                 self._deliveries.leave_core(subscriber)
 
-    async def _open(self, topic_filter: str, options: Options) -> None:
-        """Make the queue of a subscription if need be, and its consumer."""
-        queue = await self._hub.queues.make(
+    async def _enter_queue(self, topic_filter: str, options: Options) -> Queue:
+        """Return the queue of a subscription, made if need be."""
+        return await self._hub.queues.enter(
             self._sender,
             self._session.user,
             topic_filter,
             is_durable=self._session.is_durable,
             options=options,
         )
+
+    async def _open(self, queue: Queue, topic_filter: str, options: Options) -> None:
+        """Open the consumer of a subscription, or change it."""
         subscriber = self._subscribers.get(topic_filter)
         if subscriber is not None:
             subscriber.options, subscriber.is_retired = options, False
@@ -255,9 +309,9 @@ class Subscribing:
             return
         subscriber = Subscriber(self._deliveries, topic_filter, options)
         self._hub.sys_topics.watch(queue, split_share(topic_filter).topic_filter)
-        await self._begin(queue, subscriber)
+        await self._begin_consuming(queue, subscriber)
 
-    async def _begin(self, queue: Queue, subscriber: Subscriber) -> None:
+    async def _begin_consuming(self, queue: Queue, subscriber: Subscriber) -> None:
         """Open the consumer of a subscription."""
         topic_filter = subscriber.topic_filter
         subscriber.consumer = await self._consume(queue, topic_filter, subscriber)
@@ -442,7 +496,7 @@ class Subscribing:
             await self._hub.queues.retire(queue)
             ended = Subscriber(self._deliveries, topic_filter, options, is_retired=True)
             try:
-                await self._begin(queue, ended)
+                await self._begin_consuming(queue, ended)
             except NotPermitted:
                 return False
             except VespiaryError as error:  # it may go well the next time

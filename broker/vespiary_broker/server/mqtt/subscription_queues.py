@@ -81,10 +81,10 @@ class SubscriptionQueues:
         """Return the queue of a subscription; None if it is not there."""
         return self._registry.queues.get(self.name(client_id, topic_filter))
 
-    async def make(
+    async def enter(
         self, sender: Sender, user: str, topic_filter: str, *, is_durable: bool, options: Options
     ) -> Queue:
-        """Return the queue of a subscription, made if it is not there.
+        """Return the queue of a subscription, made if it is not there; it takes messages.
 
         Args:
             sender: The client.
@@ -97,7 +97,7 @@ class SubscriptionQueues:
             NotPermitted: The user may not consume there, or may not make it.
             VespiaryError: It cannot be made.
 
-        Durability: on return a durable one survives a power loss.
+        Durability: as of `Registry.create_queue` with `is_early`.
         """
         address = self._topics.address_of_filter(topic_filter)
         # Before it is made: it would take messages that nobody gets.
@@ -113,6 +113,7 @@ class SubscriptionQueues:
             is_temporary=not (is_durable or is_shared),
             client_id="" if is_shared else sender.client_id,
             traits=traits,
+            is_early=True,
         )
         changed = replace(queue.traits, is_no_local=options.no_local, rank=rank)
         await self._registry.change_traits(queue, changed)

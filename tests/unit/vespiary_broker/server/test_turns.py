@@ -288,7 +288,7 @@ async def test_what_a_client_sends_does_not_wait_for_the_disk_behind_what_others
         subscribe(peer, number, 1)
     kicks.clear()
     other.send(SEND % (2, 2))
-    assert kicks == [0], "before the subscriptions that come first"
+    assert len(kicks) == 1, "at once: the disk does not wait for what the subscriptions do next"
 
 
 # --- clients that had much ------------------------------------------------------------------------

@@ -154,7 +154,7 @@ async def test_a_subscription_that_may_not_be_any_more_ends_its_connection(rig: 
 async def test_no_queue_is_made_for_who_may_not_consume(rig: MqttRig) -> None:
     rule(rig, secret=allowed("consume"))
     with pytest.raises(NotPermitted):
-        await rig.hub.queues.make(
+        await rig.hub.queues.enter(
             Sender("c"), "anonymous", "secret", is_durable=True, options=Options(1)
         )
     assert not rig.engine.registry.queues
