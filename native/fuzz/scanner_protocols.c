@@ -75,7 +75,7 @@ static void open_mqtt(fuzz_world *w)
     teach_topic(w, "s", "destination:s\n", w->switch_route);
     uint32_t consumer = give_messages(w, "destination:a\npersistent:true\n", 30, 2, 2, 0);
     CHECK_EQUAL(vespiary_core_encode_mqtt(w->core, consumer, 1, 1000, 0, bytes(""), 0, bytes(""), 0), 0);
-    deliver(w, consumer); /* as packets 32768 and above */
+    deliver(w, consumer); /* as packets 1 and above */
 }
 
 static size_t mqtt_answer(const uint8_t *data, size_t length)

@@ -216,6 +216,7 @@ int vespiary_core_set_window(vespiary_core *core, uint32_t handle, uint32_t mess
 int64_t vespiary_core_unanswered(const vespiary_core *core, uint32_t handle);
 int64_t vespiary_core_sent_count(vespiary_core *core, uint32_t handle);
 int vespiary_core_reserve_packet_id(vespiary_core *core, uint32_t handle, uint32_t packet_id, int is_reserved);
+int vespiary_core_take_packet_id(vespiary_core *core, uint32_t handle); /* reserved; 0: there is none */
 int vespiary_core_take_puback(vespiary_core *core, uint32_t handle, uint32_t packet_id); /* 1 taken, 0 not one of C's */
 int64_t vespiary_core_sent(vespiary_core *core, uint32_t handle, vespiary_sent *out, uint64_t room); /* how many */
 /* AMQP: see vespiary_native/abc_amqp.py */

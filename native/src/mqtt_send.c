@@ -7,7 +7,7 @@
 #include "mqtt.h"
 #include "state.h"
 
-enum { FIRST_ID = 32768, IDS = 32768, SENT_FIRST = 64, PRIORITY_USUAL = 4, PROTOCOL_MQTT = 2 };
+enum { SLOTS = 65536, SENT_FIRST = 64, PRIORITY_USUAL = 4, PROTOCOL_MQTT = 2 };
 enum { SENT_FREE = 0, SENT_HELD, SENT_ORPHANED, SENT_RESERVED };
 
 /* --- packet ids ------------------------------------------------------------------------------------------------- */
@@ -22,25 +22,29 @@ static int sent_grow(connection *c, uint32_t slots)
     if (!made)
         return -ENOMEM;
     memset(made + c->sent_capacity, 0, (wider - c->sent_capacity) * sizeof *made);
+    made[0].state = SENT_RESERVED; /* 0 is not a packet id */
     c->sent = made;
     c->sent_capacity = wider;
     return 0;
 }
 
-/* The next free packet id; 0: there is none, or the window is full; or -ENOMEM. */
-int sent_next(connection *c)
+/* The next free packet id; 0: there is none; or -ENOMEM. */
+static int sent_free(connection *c)
 {
-    if (c->sent_out >= c->window || c->sent_used == IDS)
+    if (c->sent_used == SLOTS - 1)
         return 0;
-    if (c->sent_used * 2 >= c->sent_capacity && c->sent_capacity < IDS) {
+    if (c->sent_used * 2 >= c->sent_capacity && c->sent_capacity < SLOTS) {
         int bad = sent_grow(c, c->sent_capacity * 2);
         if (bad)
             return bad;
     }
     while (c->sent[c->sent_at].state != SENT_FREE)
         c->sent_at = (c->sent_at + 1) & (c->sent_capacity - 1);
-    return (int)(FIRST_ID + c->sent_at);
+    return (int)c->sent_at;
 }
+
+/* The next free packet id; 0: there is none, or the window is full; or -ENOMEM. */
+int sent_next(connection *c) { return c->sent_out >= c->window ? 0 : sent_free(c); }
 
 /* Take the id that sent_next said. */
 void sent_put(connection *c, uint32_t by, uint64_t sequence)
@@ -53,7 +57,7 @@ void sent_put(connection *c, uint32_t by, uint64_t sequence)
 
 static sent_message *sent_find(const connection *c, uint32_t id)
 {
-    return id >= FIRST_ID && id - FIRST_ID < c->sent_capacity ? &c->sent[id - FIRST_ID] : NULL;
+    return id && id < c->sent_capacity ? &c->sent[id] : NULL;
 }
 
 /* A consumer closes: its messages are no more the client's, but it will acknowledge them. */
@@ -114,15 +118,27 @@ int64_t vespiary_core_sent_count(vespiary_core *core, uint32_t handle)
 int vespiary_core_reserve_packet_id(vespiary_core *core, uint32_t handle, uint32_t id, int is_reserved)
 {
     connection *c = connection_of(core, handle);
-    if (!c || id < FIRST_ID || id >= FIRST_ID + IDS)
+    if (!c || !id || id >= SLOTS)
         return -EINVAL;
-    int bad = is_reserved ? sent_grow(c, id - FIRST_ID + 1) : 0;
+    int bad = is_reserved ? sent_grow(c, id + 1) : 0;
     sent_message *s = bad ? NULL : sent_find(c, id);
     if (!s || s->state != (is_reserved ? SENT_FREE : SENT_RESERVED))
         return bad ? bad : -EINVAL;
     s->state = is_reserved ? SENT_RESERVED : SENT_FREE;
     c->sent_used += is_reserved ? 1U : -1U;
     return 0;
+}
+
+int vespiary_core_take_packet_id(vespiary_core *core, uint32_t handle)
+{
+    connection *c = connection_of(core, handle);
+    int id = c ? sent_free(c) : -EINVAL;
+    if (id > 0) {
+        c->sent[id].state = SENT_RESERVED;
+        c->sent_used++;
+        c->sent_at = ((uint32_t)id + 1) & (c->sent_capacity - 1);
+    }
+    return id;
 }
 
 int64_t vespiary_core_sent(vespiary_core *core, uint32_t handle, vespiary_sent *out, uint64_t room)
@@ -138,7 +154,7 @@ int64_t vespiary_core_sent(vespiary_core *core, uint32_t handle, vespiary_sent *
         if (count < room)
             out[count] = (vespiary_sent){.sequence = s->sequence,
                                          .queue_id = core->consumers[s->consumer].queue->id,
-                                         .packet_id = FIRST_ID + i};
+                                         .packet_id = i};
         count++;
     }
     return (int64_t)count;

@@ -12,7 +12,7 @@
 
 #include "check.h"
 
-enum { RUNS = 200, STEPS = 250, STREAM_MAX = 1 << 20, PACKET_MAX = 9000, FIRST_ID = 32768, CONSUMERS = 3 };
+enum { RUNS = 200, STEPS = 250, STREAM_MAX = 1 << 20, PACKET_MAX = 9000, FIRST_ID = 1, CONSUMERS = 3 };
 
 static uint64_t state;
 

@@ -3,9 +3,9 @@
 Owns the Protocol; `abc.Core` has it. Both implementations keep it. A connection is one of MQTT from
 `set_ready_mqtt` on; then it is scanned by `scan_mqtt` alone.
 
-Packet ids of messages to the client: the core gives out those from `PACKET_ID_FIRST` on, its caller
-those below. What an earlier connection of the client has left may have any id; the caller sends it,
-and keeps its ids from the core (`reserve_packet_id`).
+Packet ids of messages to the client: the core gives out all of them, from 1 on, to its caller too
+(`take_packet_id`). What an earlier connection of the client has left may have any id; the caller
+sends it, and keeps its ids from the core (`reserve_packet_id`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from vespiary_native.values import DeliverStatus
 
 ADDRESS_LINE_BYTES_MAX: Final = 65_000
 """Longest line that a topic may be taught with."""
-PACKET_ID_FIRST: Final = 32_768
-"""Lowest packet id that the core gives out; the highest is 65535."""
+PACKET_ID_FIRST: Final = 1
+"""Lowest packet id; the highest is 65535."""
 ANSWER_BYTES: Final = 4
 """Length of a PUBACK: what waits for a flush is counted by it."""
 
@@ -170,10 +170,19 @@ class CoreMqtt(Protocol):
         """Return these messages by packet id, but for those of consumers that were closed."""
 
     def reserve_packet_id(self, connection: int, packet_id: int, *, reserved: bool) -> None:
-        """Keep the core from giving out one of its ids, or let it again.
+        """Keep the core from giving out an id, or let it again.
 
         Raises:
-            ValueError: The id is not one of the core's, or in use, or was not reserved.
+            ValueError: The id is no packet id, or in use, or was not reserved.
+        """
+
+    def take_packet_id(self, connection: int) -> int:
+        """Reserve the next free id for a message that the caller sends.
+
+        The window does not matter: the caller has looked at it.
+
+        Returns:
+            The id; 0: all of them are in use.
         """
 
     def take_puback(self, connection: int, packet_id: int) -> bool:

@@ -94,6 +94,10 @@ class NativeMqtt:
         bad = lib.vespiary_core_reserve_packet_id(self._core, connection, packet_id, reserved)
         check(bad, f"reserve_packet_id({packet_id})")
 
+    def take_packet_id(self, connection: int) -> int:
+        """See `CoreMqtt.take_packet_id`."""
+        return check(lib.vespiary_core_take_packet_id(self._core, connection), "take_packet_id")
+
     def take_puback(self, connection: int, packet_id: int) -> bool:
         """See `CoreMqtt.take_puback`.
 

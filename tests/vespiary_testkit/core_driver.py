@@ -832,7 +832,7 @@ class MqttCalls:
             self.publish_otherwise()
         elif act < 0.47:
             known = pick.choice(client.sent) if client.sent else PACKET_ID_FIRST
-            core.take_puback(client.handle, pick.choice([known, known, 1, 32_767, 65_535]))
+            core.take_puback(client.handle, pick.choice([known, known, 0, 1, 32_767, 65_535]))
         else:
             self.deliver_to(client, pick.choice(sorted(client.consumers)))
         core.sent(client.handle)
@@ -880,6 +880,10 @@ class MqttCalls:
         pick = self.random
         low = pick.choice([PACKET_ID_FIRST, PACKET_ID_FIRST, 100])
         packet_id = pick.randint(low, low + 100)
+        if pick.random() < 0.3:
+            packet_id = self.core.take_packet_id(client.handle)
+            client.reserved.add(packet_id)
+            return
         if client.reserved and pick.random() < 0.5:
             packet_id = client.reserved.pop()
             self.core.reserve_packet_id(client.handle, packet_id, reserved=False)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vespiary_codec.journal.record import RecordFlag
-from vespiary_native.abc_mqtt import PACKET_ID_FIRST, MqttEncoding, SentMessage
+from vespiary_native.abc_mqtt import MqttEncoding, SentMessage
 from vespiary_native.twin.mqtt_lines import Said, address_in, read_lines
 
 if TYPE_CHECKING:
     from vespiary_native.twin.state import Consumer, Message
 
-PACKET_IDS: Final = 32_768
+SLOTS: Final = 65_536
 SLOTS_FIRST: Final = 64
 PROTOCOL: Final = 2
 _PRIORITY_USUAL: Final = 4
@@ -50,20 +50,34 @@ class SentMessages:
 
     def next(self) -> int:
         """Return the next free packet id; 0: there is none, or the window is full."""
-        if self.out >= self.window or self._used == PACKET_IDS:
+        return 0 if self.out >= self.window else self._free()
+
+    def _free(self) -> int:
+        """Return the next free packet id; 0: there is none."""
+        if self._used == SLOTS - 1:
             return 0
         slots = len(self._slots)
-        if self._used * 2 >= slots and slots < PACKET_IDS:
+        if self._used * 2 >= slots and slots < SLOTS:
             self._grow(slots * 2)
         while self._slots[self._at] is not None:
             self._at = (self._at + 1) % len(self._slots)
-        return PACKET_ID_FIRST + self._at
+        return self._at
+
+    def take(self) -> int:
+        """See `CoreMqtt.take_packet_id`."""
+        packet_id = self._free()
+        if packet_id:
+            self._slots[packet_id] = Sent(None, 0, is_reserved=True)
+            self._at = (packet_id + 1) % len(self._slots)
+            self._used += 1
+        return packet_id
 
     def _grow(self, slots: int) -> None:
         wider = len(self._slots) or SLOTS_FIRST
         while wider < slots:
             wider *= 2
         self._slots += [None] * (wider - len(self._slots))
+        self._slots[0] = Sent(None, 0, is_reserved=True)  # 0 is not a packet id
 
     def put(self, consumer: Consumer, sequence: int) -> None:
         """Take the id that `next` said."""
@@ -74,26 +88,24 @@ class SentMessages:
 
     def get(self, packet_id: int) -> Sent | None:
         """Return what the core has sent with an id."""
-        slot = packet_id - PACKET_ID_FIRST
-        sent = self._slots[slot] if 0 <= slot < len(self._slots) else None
+        sent = self._slots[packet_id] if packet_id < len(self._slots) else None
         return None if sent is None or sent.is_reserved else sent
 
     def free(self, packet_id: int) -> None:
         """Give the id of what was sent free."""
-        self._slots[packet_id - PACKET_ID_FIRST] = None
+        self._slots[packet_id] = None
         self._used -= 1
         self.out -= 1
 
     def reserve(self, packet_id: int, *, reserved: bool) -> None:
         """See `CoreMqtt.reserve_packet_id`."""
-        slot = packet_id - PACKET_ID_FIRST
-        if not 0 <= slot < PACKET_IDS:
-            raise ValueError(f"{packet_id} is not a packet id of the core")
+        if not 0 < packet_id < SLOTS:
+            raise ValueError(f"{packet_id} is not a packet id")
         if reserved:
-            self._grow(slot + 1)
-        sent = self._slots[slot] if slot < len(self._slots) else None
+            self._grow(packet_id + 1)
+        sent = self._slots[packet_id] if packet_id < len(self._slots) else None
         if (sent is not None and sent.is_reserved) if not reserved else sent is None:
-            self._slots[slot] = Sent(None, 0, is_reserved=True) if reserved else None
+            self._slots[packet_id] = Sent(None, 0, is_reserved=True) if reserved else None
             self._used += 1 if reserved else -1
             return
         raise ValueError(f"packet id {packet_id} is {sent}")
@@ -107,8 +119,8 @@ class SentMessages:
     def messages(self) -> list[SentMessage]:
         """Return what was sent and not acknowledged, by id."""
         return [
-            SentMessage(PACKET_ID_FIRST + slot, sent.consumer.queue.queue_id, sent.sequence)
-            for slot, sent in enumerate(self._slots)
+            SentMessage(packet_id, sent.consumer.queue.queue_id, sent.sequence)
+            for packet_id, sent in enumerate(self._slots)
             if sent is not None and sent.consumer is not None
         ]
 

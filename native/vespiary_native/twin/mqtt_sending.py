@@ -67,6 +67,10 @@ class TwinMqttSending(Tables):
         """See `CoreMqtt.reserve_packet_id`."""
         self._client(connection).sent.reserve(packet_id, reserved=reserved)
 
+    def take_packet_id(self, connection: int) -> int:
+        """See `CoreMqtt.take_packet_id`."""
+        return self._client(connection).sent.take()
+
     def take_puback(self, connection: int, packet_id: int) -> bool:
         """See `CoreMqtt.take_puback`.
 

@@ -235,10 +235,10 @@ def test_ids_come_round_and_their_room_doubles_while_half_of_it_is_used(rig: Cor
         assert reader.answer(packet.packet_id)[0] == ScanStatus.NEED_DATA
     publish(rig, *[b"y"] * 40)
     ids = [each.packet_id - FIRST for each in reader.deliver()[1]]
-    assert ids == [60, 61, 62, 63, *range(28), *range(28, 32), 32, 33, 34, 35]
+    assert ids == [60, 61, 62, *range(33), 33, 34, 35, 36]
     publish(rig, *[b"z"] * 30)
     ids = [each.packet_id - FIRST for each in reader.deliver()[1]]
-    assert ids == [*range(36, 60), *range(64, 70)]
+    assert ids == [*range(37, 60), *range(63, 70)]
 
 
 def test_reserved_ids_are_passed_over(rig: CoreRig) -> None:
@@ -250,12 +250,27 @@ def test_reserved_ids_are_passed_over(rig: CoreRig) -> None:
     assert reader.answer(FIRST) == (ScanStatus.FRAME, 0, 4)
     rig.core.reserve_packet_id(reader.handle, FIRST, reserved=False)
     for packet_id, is_reserved in (
-        (FIRST, False), (FIRST + 1, True), (FIRST + 1, False), (FIRST + 2, True), (1, True),
+        (FIRST, False), (FIRST + 1, True), (FIRST + 1, False), (FIRST + 2, True), (0, True),
         (65_536, True), (FIRST - 1, False),
     ):  # fmt: skip
         with pytest.raises(ValueError):
             rig.core.reserve_packet_id(reader.handle, packet_id, reserved=is_reserved)
     assert rig.core.sent_count(reader.handle) == 2
+
+
+def test_ids_that_the_caller_takes_are_passed_over(rig: CoreRig) -> None:
+    reader = Reader(rig, window=3)
+    publish(rig, b"1", b"2", b"3", b"4")
+    assert rig.core.take_packet_id(reader.handle) == FIRST
+    assert [each.packet_id for each in reader.deliver(1)[1]] == [FIRST + 1]
+    assert rig.core.take_packet_id(reader.handle) == FIRST + 2
+    assert [each.packet_id for each in reader.deliver()[1]] == [FIRST + 3, FIRST + 4]
+    assert rig.core.sent_count(reader.handle) == 3
+    taken = [rig.core.take_packet_id(reader.handle) for _ in range(65_530)]
+    assert taken == [*range(FIRST + 5, 65_536)]
+    assert rig.core.take_packet_id(reader.handle) == 0
+    rig.core.reserve_packet_id(reader.handle, FIRST, reserved=False)
+    assert rig.core.take_packet_id(reader.handle) == FIRST
 
 
 def test_a_puback_is_journalled_and_others_are_left(rig: CoreRig) -> None:
@@ -264,7 +279,7 @@ def test_a_puback_is_journalled_and_others_are_left(rig: CoreRig) -> None:
     reader.deliver()
     assert reader.answer(FIRST + 1, FIRST + 2)[0] == ScanStatus.NEED_DATA
     assert reader.answer(FIRST + 1) == (ScanStatus.FRAME, 0, 4)
-    assert reader.answer(1) == (ScanStatus.FRAME, 0, 4)
+    assert reader.answer(100) == (ScanStatus.FRAME, 0, 4)
     rig.flush()
     acks = [record for record in rig.records() if isinstance(record, AckRecord)]
     assert [(each.queue_id, each.ranges) for each in acks] == [(1, ((2, 2),))]
@@ -331,6 +346,7 @@ def test_what_makes_no_sense_is_refused(rig: CoreRig) -> None:
         lambda: core.sent(rig.connection),
         lambda: core.take_puback(rig.connection, FIRST),
         lambda: core.reserve_packet_id(rig.connection, FIRST, reserved=True),
+        lambda: core.take_packet_id(rig.connection),
     ):
         with pytest.raises(ValueError):
             act()

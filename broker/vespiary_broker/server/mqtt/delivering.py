@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from vespiary_broker.engine.core import PACKET_ID_FIRST, LargeDelivery, MqttEncoding, NoRoom
+from vespiary_broker.engine.core import LargeDelivery, MqttEncoding, NoRoom
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.server.mqtt.in_flight import InFlight
 from vespiary_broker.server.mqtt.messages import PROTOCOL, Delivered, delivered
@@ -199,9 +199,8 @@ class Deliveries:
         return self._window - self._core.sent_count(self._connection.handle)
 
     def _measure(self) -> None:
-        """Tell the core what of the window and of the packet ids is its own."""
-        ids = PACKET_ID_FIRST - len(self._in_flight.foreign_ids)
-        self._window = max(min(self._in_flight.room, ids), 0)
+        """Tell the core what of the window is its own."""
+        self._window = max(self._in_flight.room, 0)
         self._core.set_window(self._connection.handle, self._window)
 
     def _free(self, packet_id: int) -> None:
@@ -233,8 +232,10 @@ class Deliveries:
 
     def resume(self) -> None:
         """Send again what an earlier connection has left: the PUBRELs; messages come by queue."""
-        for packet_id in self._in_flight.foreign_ids:
-            self._core.reserve_packet_id(self._connection.handle, packet_id, reserved=True)
+        handle = self._connection.handle
+        for packet_id in self._in_flight.ids:
+            self._core.reserve_packet_id(handle, packet_id, reserved=True)
+        self._in_flight.take_id = lambda: self._core.take_packet_id(handle)
         self._in_flight.on_freed = self._free
         self._in_flight.on_changed = self._measure
         self._measure()
@@ -440,12 +441,12 @@ class Deliveries:
     def puback(self, packet: Puback) -> None:
         """Take the acknowledgement of a message of QoS 1, a refusing one as well (§4.3.2)."""
         held = self._in_flight.get(packet.packet_id)
-        if held is None and packet.packet_id >= PACKET_ID_FIRST:
+        if held is None:
             handle = self._connection.handle
             self._act(lambda: self._core.take_puback(handle, packet.packet_id))
             self._go_on()
             return
-        if held is None or held.qos != 1 or held.consumer is None:
+        if held.qos != 1 or held.consumer is None:
             return
         self._in_flight.pop(packet.packet_id)
         self._finish(held.consumer, held.place[1])

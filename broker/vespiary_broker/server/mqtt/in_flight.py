@@ -1,7 +1,7 @@
 """Packet ids of one client's messages of QoS 1 and 2: what was sent and is not done with.
 
-Owns the ids and the window of those that Python sends: ids below `PACKET_ID_FIRST`, those above are
-the core's. Must never send or acknowledge anything. A message that comes again on a later
+Owns the window of those that Python sends, and which of the ids they have; the core gives them out.
+Must never send or acknowledge anything. A message that comes again on a later
 connection keeps its id (MQTT 5.0 §4.4), whoever sent it first: what the client got before is known
 by it. Called by `delivering`; owner: the connection, and between two connections the session.
 """
@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from vespiary_broker.engine.core import PACKET_ID_FIRST
 from vespiary_broker.engine.queues import Consumer
 
-PACKET_ID_MAX: Final = PACKET_ID_FIRST - 1
+WINDOW_MAX: Final = 32_767
+"""Most messages that may be out. As many more may wait to be sent again with the ids they had."""
 Place = tuple[int, int]
 """Number of a queue, and a sequence in it."""
 
@@ -54,28 +54,30 @@ class InFlight:
     """What one connection was sent.
 
     Attributes:
-        foreign_ids: Ids of the core's that an earlier connection has left, and that are in use.
-        on_freed: Called with one of them when nothing has it any more.
+        take_id: Returns an id that nothing has.
+        on_freed: Called with an id when nothing has it any more.
         on_changed: Called when `room` is another one.
 
     Args:
-        maximum: Messages that may be out; there are `PACKET_ID_MAX` ids.
+        maximum: Messages that may be out; more than `WINDOW_MAX` counts as that.
         resumed: What an earlier connection has left.
     """
 
     def __init__(self, maximum: int, resumed: Resumed | None) -> None:
+        self.take_id: Callable[[], int]
         self.on_freed: Callable[[int], None] = lambda _: None
         self.on_changed: Callable[[], None] = lambda: None
-        self._maximum = min(maximum, PACKET_ID_MAX)
+        self._maximum = min(maximum, WINDOW_MAX)
         self._held: dict[int, Held] = {}
         self._again = resumed.sent if resumed is not None else {}
-        self._kept = {packet_id for packet_id, _ in self._again.values()}
-        self._last = 0
         if resumed is not None:
             for packet_id, note in resumed.released.items():
                 self._held[packet_id] = Held(None, (0, 0), 2, note)
-        used = (*self._kept, *self._held)
-        self.foreign_ids = {packet_id for packet_id in used if packet_id >= PACKET_ID_FIRST}
+
+    @property
+    def ids(self) -> list[int]:
+        """Ids that are in use."""
+        return [*self._held, *(packet_id for packet_id, _ in self._again.values())]
 
     @property
     def room(self) -> int:
@@ -113,21 +115,12 @@ class InFlight:
         note = 0
         if known is not None:
             packet_id, note = known
-            self._kept.discard(packet_id)
         else:
-            packet_id = self._free_id()
+            packet_id = self.take_id()
+            assert packet_id, "the window is smaller than the number of ids"
         self._held[packet_id] = Held(consumer, place, qos, note)
         self.on_changed()
         return packet_id, known is not None
-
-    def _free_id(self) -> int:
-        """Return the next id that nothing has; the window is smaller than the number of ids."""
-        packet_id = self._last
-        while True:
-            packet_id = packet_id % PACKET_ID_MAX + 1
-            if packet_id not in self._held and packet_id not in self._kept:
-                self._last = packet_id
-                return packet_id
 
     def get(self, packet_id: int) -> Held | None:
         """Return what has an id."""
@@ -136,13 +129,8 @@ class InFlight:
     def pop(self, packet_id: int) -> None:
         """Give an id free."""
         del self._held[packet_id]
-        self._free(packet_id)
+        self.on_freed(packet_id)
         self.on_changed()
-
-    def _free(self, packet_id: int) -> None:
-        if packet_id in self.foreign_ids:
-            self.foreign_ids.discard(packet_id)
-            self.on_freed(packet_id)
 
     def gone(self, queue_id: int, before: int) -> list[tuple[int, int]]:
         """Return ids of messages of a queue that will not come again, and forget their places.
@@ -162,8 +150,7 @@ class InFlight:
         places = [each for each in self._again if each[0] == queue_id and each[1] < before]
         found = [self._again.pop(place) for place in places]
         for packet_id, _ in found:
-            self._kept.discard(packet_id)
-            self._free(packet_id)
+            self.on_freed(packet_id)
         return found
 
     def leave(self) -> Resumed:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from vespiary_broker.engine.core import PACKET_ID_FIRST
 from vespiary_codec.wire.mqtt import (
     Property,
     Puback,
@@ -165,6 +164,23 @@ async def test_what_python_sends_and_the_core_sends_share_the_window(rig: MqttRi
     assert numbers(await reader.received()) == [b"two"]
 
 
+@pytest.mark.parametrize("order", [(1, 2, 1, 2), (2, 1, 1, 2)])
+def test_packet_ids_of_a_session_start_at_1_whoever_sends(order: tuple[int, ...]) -> None:
+    """The core sends what has QoS 1, Python what has QoS 2."""
+
+    @on_rig()
+    async def scenario(rig: MqttRig) -> None:
+        reader = await rig.connected("r", properties=NEVER)
+        await reader.subscribe("a/b", 2)
+        for qos in order:
+            await publish(rig, b"x", qos=qos)
+        sent = sorted(await reader.received(), key=lambda each: each.packet_id)
+        assert [each.packet_id for each in sent] == [1, 2, 3, 4]
+        assert sorted(each.qos for each in sent) == sorted(order)
+
+    scenario()
+
+
 @pytest.mark.parametrize("times", [1, 3])
 def test_what_was_not_acknowledged_comes_again_with_its_id(times: int) -> None:
     @on_rig()
@@ -174,7 +190,7 @@ def test_what_was_not_acknowledged_comes_again_with_its_id(times: int) -> None:
         await publish(rig, b"1", b"2", b"3")
         sent = await reader.received()
         ids = {each.payload: each.packet_id for each in sent}
-        assert all(each >= PACKET_ID_FIRST for each in ids.values())
+        assert rig.core.sent_count(reader.connection.handle) == len(ids)
         answer(reader, sent[1])
         del ids[b"2"]
         for number in range(times):
