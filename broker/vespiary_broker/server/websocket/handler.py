@@ -37,6 +37,7 @@ from vespiary_broker.server.websocket.handshake import (
     open_websocket,
 )
 from vespiary_broker.server.websocket.outgoing import OutgoingFrames
+from vespiary_codec.wire.mqtt.encoder import split_packets
 from vespiary_spec.errors import RemoteProtocolError, VespiaryError
 from vespiary_spec.settings import Protocol
 
@@ -114,7 +115,9 @@ class WebSocketHandler:
             self._take_frames()
 
     def _speak(self, protocol: Protocol) -> None:
+        assert self._outgoing is not None
         self._protocol = protocol
+        self._outgoing.split = split_packets if protocol is Protocol.MQTT else None
         self._inner = self._make_inner(protocol, self._connection, self._cycle, self._listener)
 
     # --- bytes ------------------------------------------------------------------------------------

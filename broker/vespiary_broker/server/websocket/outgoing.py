@@ -1,11 +1,16 @@
 """What leaves through a WebSocket: each write as one message, a large one in fragments.
 
+Packets of MQTT are a message each: MQTT 5.0 §6 lets a message have several, but there are clients
+that read one per message, and hang on the second.
+
 Owns the frames that go out, and how the connection is closed: code and reason. Must never look at
-what it wraps, but for whether it is UTF-8. Called by `handler` and, as its framing, by the
-connection. Source: RFC 6455 §5.4, §5.6, §7.4.
+what it wraps, but for whether it is UTF-8, and where a packet ends. Called by `handler` and, as its
+framing, by the connection. Source: RFC 6455 §5.4, §5.6, §7.4.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from wsproto.connection import Connection as Frames
 from wsproto.connection import ConnectionState
@@ -23,10 +28,12 @@ class OutgoingFrames:
 
     Attributes:
         is_text: Whether the client speaks in text messages, and is answered in such.
+        split: Returns the parts of a write that are a message each; None: it is one.
     """
 
     def __init__(self, frames: Frames) -> None:
         self.is_text = False
+        self.split: Callable[[bytes], list[bytes]] | None = None
         self._frames = frames
         self._is_amid = False  # a message in fragments is not at its end
         self._code: int = CloseReason.NORMAL_CLOSURE
@@ -49,6 +56,8 @@ class OutgoingFrames:
                 return self._frames.send(TextMessage(data.decode()))
             except UnicodeDecodeError:
                 return self._frames.send(BytesMessage(data))
+        if is_whole and self.split is not None:
+            return b"".join([self._frames.send(BytesMessage(part)) for part in self.split(data)])
         return self._frames.send(BytesMessage(data, message_finished=is_last))
 
     def pong(self, ping: Ping) -> bytes:

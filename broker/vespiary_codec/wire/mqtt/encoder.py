@@ -62,6 +62,25 @@ def encode(packet: Packet, version: Version) -> bytes:
     return bytes([kind << 4 | flags]) + variable(len(body)) + body
 
 
+def split_packets(data: bytes) -> list[bytes]:
+    """Return the packets that stand in what was encoded, one after the other.
+
+    Args:
+        data: Whole packets, as `encode` returns them (§2.1.4).
+    """
+    packets, begin, end = [], 0, len(data)
+    while begin < end:
+        at, length, shift = begin + 1, 0, 0
+        while True:
+            length |= (data[at] & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if data[at - 1] < 0x80:
+                break
+        packets.append(data[begin : at + length])
+        begin = at + length
+    return packets
+
+
 def with_payload_bytes(packet: bytes, payload_bytes: int) -> bytes:
     """Return a PUBLISH up to its payload, for a payload that is sent by itself.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 
 import pytest
 from wsproto.events import BytesMessage, CloseConnection, Ping
@@ -11,9 +12,24 @@ from wsproto.events import BytesMessage, CloseConnection, Ping
 from vespiary_broker.engine.users import make_user
 from vespiary_broker.server.connection import CHOKE_BYTES
 from vespiary_broker.server.websocket.handler import EVENTS_PER_TURN
+from vespiary_codec.wire.mqtt import NEED_DATA as MQTT_NEED_DATA
+from vespiary_codec.wire.mqtt import (
+    Connack,
+    Connect,
+    MqttDecoder,
+    Puback,
+    Publish,
+    Pubrec,
+    Suback,
+    Subscribe,
+    Subscription,
+    Version,
+    encode,
+)
 from vespiary_codec.wire.stomp import Frame
 from vespiary_spec.settings import Acceptor, WebSocketLimits
 from vespiary_testkit.large_rig import BODY, LargeRig, send
+from vespiary_testkit.mqtt_rig import MqttRig
 from vespiary_testkit.server_rig import ServerRig
 from vespiary_testkit.virtual_time import run_virtual
 from vespiary_testkit.waiting import WAIT_S
@@ -427,3 +443,37 @@ async def test_pings_are_answered_between_the_fragments(rig: LargeRig) -> None:
     assert client.web.pongs == [b"now"]
     assert {f.command for f in frames} == {"MESSAGE", "RECEIPT"}
     assert [f.body for f in frames if f.command == "MESSAGE"] == [BODY]
+
+
+# --- MQTT -----------------------------------------------------------------------------------------
+
+
+@on_loop(rig=MqttRig)
+async def test_each_packet_of_mqtt_is_a_message_of_its_own(rig: MqttRig) -> None:
+    """Some clients (Paho C) read one packet per message, and hang on more."""
+    client = Client(rig, "mqtt")
+    client.arrive(client.web.opening)
+    client.look()
+    login = encode(Connect(Version.V5, "c"), Version.V5)
+    subscribe = Subscribe(1, (Subscription("a", 1), Subscription("b", 2)))
+    client.message(login + encode(subscribe, Version.V5))
+    await rig.flush()
+    for number, qos in enumerate((0, 1, 2, 1, 1), 1):
+        sent = Publish(
+            "b" if qos == 2 else "a", b"x" * 100 * number, qos, packet_id=number * (qos > 0)
+        )
+        client.message(encode(sent, Version.V5))
+    for _ in range(3):
+        await rig.flush()
+        client.look()
+    kinds = []
+    for data, fragments in client.web.messages:
+        assert isinstance(data, bytes)
+        assert fragments == 1
+        decoder = MqttDecoder(role="client", version=Version.V5)
+        decoder.feed(data)
+        kinds.append(type(decoder.next_packet()))
+        assert decoder.next_packet() is MQTT_NEED_DATA
+        assert not decoder.is_mid_packet
+    counts = Counter(kinds)
+    assert counts == {Connack: 1, Suback: 1, Puback: 3, Pubrec: 1, Publish: 5}
