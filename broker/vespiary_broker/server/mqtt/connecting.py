@@ -242,7 +242,7 @@ class Connecting:
                 self._check_room(user)  # others may have come while the one before ended
             return await sessions.begin(client_id, user, expiry_s), False
         await hub.exactly_once.resume(known)
-        known.away_since_ms = 0
+        known.away_since_ms, known.expires_at_s = 0, 0.0
         known.expiry_s = expiry_s
         await sessions.save(known)
         return known, True

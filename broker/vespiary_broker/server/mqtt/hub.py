@@ -80,7 +80,12 @@ class MqttHub:
         self.retained = Retained(notes, self.topics, self._give_way)
         self.wills = Wills(cycle, self.topics, notes, self.retained)
         self.sessions = MqttSessions(
-            bindings, self.queues, registry.limits, _now_ms, self.exactly_once.forget
+            bindings,
+            self.queues,
+            registry.limits,
+            _now_ms,
+            cycle.loop.time,
+            self.exactly_once.forget,
         )
         self.sys_topics = SysTopics(
             cycle,

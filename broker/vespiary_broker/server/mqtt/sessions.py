@@ -54,6 +54,9 @@ class MqttSession:
             empty.
         client: Who has it now; None: nobody is connected.
         away_since_ms: When the last connection went, milliseconds since 1970; 0: unknown or never.
+            Only the next run of the broker reads it: within one run expiry is `expires_at_s`.
+        expires_at_s: When it ends if nobody comes, on a monotonic clock; 0: never, or its client is
+            connected.
         resumed: What was on its way to the client when its connection went.
         received: Messages of QoS 2 that came and were not released, by packet id: the sequence of
             the note, 0 without one.
@@ -68,6 +71,7 @@ class MqttSession:
     retired: dict[str, Options] = field(default_factory=dict)
     client: Client | None = None
     away_since_ms: int = 0
+    expires_at_s: float = 0.0
     resumed: Resumed | None = None
     received: dict[int, int] | None = None
     is_ended: bool = False
@@ -90,11 +94,17 @@ class MqttSession:
             value["away-since"] = self.away_since_ms
         return value
 
-    def expires_at_ms(self) -> int:
-        """When it ends if nobody comes, milliseconds since 1970; 0: never."""
-        if self.expiry_s == NEVER_S:
-            return 0
-        return self.away_since_ms + self.expiry_s * 1000
+    def left_s(self, now_ms: int) -> float:
+        """Return how many seconds are left by the wall clock until it ends, if it can end.
+
+        Args:
+            now_ms: Milliseconds since 1970.
+
+        Returns:
+            0 to its expiry interval, even if the clock was set back.
+        """
+        away_s = max(0, now_ms - self.away_since_ms) / 1000
+        return max(0.0, self.expiry_s - away_s)
 
 
 def read_session(client_id: str, value: JsonObject, now_ms: int) -> MqttSession:
@@ -129,7 +139,8 @@ class MqttSessions:
         bindings: Where durable ones stand.
         queues: Their subscriptions' queues.
         limits: Counts those that outlive their connection; who begins one asks it first.
-        clock_ms: Milliseconds since 1970.
+        clock_ms: Milliseconds since 1970; what the next run of the broker will compare with.
+        clock_s: Seconds of a monotonic clock, by which sessions end.
         forget: Called with a session that ends, once its queues are gone; returns keys of the
             bindings whose removal has to be waited for.
     """
@@ -140,6 +151,7 @@ class MqttSessions:
         queues: SubscriptionQueues,
         limits: Limits,
         clock_ms: Callable[[], int],
+        clock_s: Callable[[], float],
         forget: Callable[[MqttSession], list[str]],
     ) -> None:
         self.expired = 0
@@ -147,10 +159,11 @@ class MqttSessions:
         self._queues = queues
         self._limits = limits
         self._clock_ms = clock_ms
+        self._clock_s = clock_s
         self._forget = forget
         self._by_client: dict[str, MqttSession] = {}
         self._shares: Counter[str] = Counter()  # sessions by shared subscription
-        self._due: list[tuple[int, str]] = []
+        self._due: list[tuple[float, str]] = []
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def __len__(self) -> int:
@@ -194,7 +207,7 @@ class MqttSessions:
                 raise ValueError(f"the binding {key} is no session: {error!r}") from error
             self._limits.durable_session_made(session.user)
             self._enter(session)
-            self._watch(session)
+            self._watch(session, session.left_s(now_ms))
         self._queues.drop_abandoned(self._shares)
 
     def _enter(self, session: MqttSession) -> None:
@@ -313,21 +326,21 @@ class MqttSessions:
         """Note that the connection of a session is gone: its expiry begins."""
         session.client = None
         session.away_since_ms = self._clock_ms()
-        self._watch(session)
+        self._watch(session, session.expiry_s)
 
-    def _watch(self, session: MqttSession) -> None:
-        when_ms = session.expires_at_ms()
-        if when_ms:
-            heappush(self._due, (when_ms, session.client_id))
+    def _watch(self, session: MqttSession, left_s: float) -> None:
+        """Let a session end after some time, unless its expiry interval has no end."""
+        session.expires_at_s = 0.0
+        if session.expiry_s != NEVER_S:
+            session.expires_at_s = self._clock_s() + left_s
+            heappush(self._due, (session.expires_at_s, session.client_id))
 
     def take_due(self) -> list[MqttSession]:
         """Return the sessions whose time is over, and forget to watch them."""
-        now_ms, due = self._clock_ms(), []
-        while self._due and self._due[0][0] <= now_ms:
-            when_ms, client_id = heappop(self._due)
+        now_s, due = self._clock_s(), []
+        while self._due and self._due[0][0] <= now_s:
+            when_s, client_id = heappop(self._due)
             session = self._by_client.get(client_id)
-            if session is not None and session.client is None:
-                expires_ms = session.expires_at_ms()
-                if expires_ms == when_ms:
-                    due.append(session)
+            if session is not None and session.client is None and session.expires_at_s == when_s:
+                due.append(session)
         return due

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -263,11 +264,44 @@ async def test_expiry_is_bounded_and_disconnect_may_change_it(rig: MqttRig) -> N
     assert other.one(Disconnect).reason_code is ReasonCode.PROTOCOL_ERROR
 
 
+@pytest.mark.parametrize("jump_s", [86_400, -86_400])
+def test_a_jump_of_the_wall_clock_ends_no_session_and_keeps_none(jump_s: int) -> None:
+    @on_rig(runner=run_virtual)
+    async def scenario(rig: MqttRig) -> None:
+        client = await rig.connected("c", **expiring(60))
+        await client.subscribe("a")
+        client.lose()
+        await rig.flush()
+        jumped_ns = time.time_ns() + jump_s * 1_000_000_000
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda: jumped_ns)
+            await asyncio.sleep(30)
+            assert queues(rig) == ["c.a"]
+            await asyncio.sleep(32)
+            await rig.flush()
+            assert queues(rig) == []
+            assert rig.hub.sessions.expired == 1
+
+    scenario()
+
+
+@pytest.mark.parametrize(
+    ("away_since_ms", "now_ms", "left_s"),
+    [(1_000, 5_000, 6.0), (1_000, 50_000, 0.0), (9_000, 5_000, 10.0)],
+)
+def test_what_is_left_of_a_session_after_a_restart(
+    away_since_ms: int, now_ms: int, left_s: float
+) -> None:
+    """Across a restart there is the wall clock alone; if it was set back, the time starts again."""
+    value = {"user": "u", "expiry": 10, "away-since": away_since_ms}
+    assert read_session("c", value, now_ms).left_s(now_ms) == left_s
+
+
 def test_a_session_in_the_bindings() -> None:
     value = {"user": "u", "expiry": 10, "subscriptions": {"a/#": {"qos": 1, "no-local": True}}}
     session = read_session("c", value, now_ms=5000)
     assert session.to_json() == value | {"away-since": 5000}
-    assert session.expires_at_ms() == 15_000
+    assert session.left_s(5000) == 10
     assert session.subscriptions["a/#"].no_local
 
 
