@@ -187,6 +187,7 @@ class MessageActs:
             act=str(wanted.act), queue=queue.name, to=wanted.to, filter_string=wanted.filter_text
         )
         self._tasks.check_room()
+        target = queue
         reason = _REASONS.get(wanted.act)
         if reason is not None:
             check_departure(self._engine.fates.mover, queue, reason)
@@ -194,12 +195,14 @@ class MessageActs:
         elif wanted.act is Act.REMOVE:
             stage = partial(self._remove, queue)
         else:
-            stage = self._restager(queue, self._rewrite(queue, wanted))
+            rewrite = self._rewrite(queue, wanted)
+            target, stage = rewrite.target, self._restager(queue, rewrite)
         facts = self._core.queue_statistics(queue.id)
         scheduled = self._engine.fates.schedule.waiting.count(queue.id)
         task.total = min(choice.total, facts.ready + facts.paged + scheduled)
 
         async def work(run: Task) -> None:
+            await self._engine.registry.write_queue(target)  # else a crash would remove it
             before = 0 if reason is None else queue.departed(reason)
             await self._walk(run, queue, choice, stage)
             await self._thin_out(run, queue, most=0)

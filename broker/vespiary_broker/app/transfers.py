@@ -67,7 +67,9 @@ class Transfers:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise RemoteProtocolError(f"a queue's definition is not understood: {error}") from error
-        if registry.queue_of(address, name) is not None:
+        existing = registry.queue_of(address, name)
+        if existing is not None:
+            await registry.write_queue(existing)
             return False
         await registry.create_queue(
             name,
@@ -169,6 +171,7 @@ class Transfers:
         end_s = self._cycle.loop.time() + _ROOM_S
         while True:
             queue = self._queue(name)
+            await self._engine.registry.write_queue(queue)  # else a crash would remove it
             self._check_room(queue)
             try:
                 taken = self._intake.stage(queue, origin, group, large)

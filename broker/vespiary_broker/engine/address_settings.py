@@ -47,12 +47,18 @@ class AddressSettingsTable:
         self._cache: dict[str, AddressSettings] = {}
         self._merged: dict[tuple[int, ...], AddressSettings] = {}
         self._matches: list[tuple[Pattern, AddressSettings]] = []
+        self._last_resorts: set[str | None] = set()
         self.replace(matches or {})
 
     def replace(self, matches: Mapping[str, AddressSettings]) -> None:
         """Take other settings from now on."""
         narrow_first = sorted(matches, key=lambda match: width(match, self.syntax))
         self._matches = [(Pattern(match, self.syntax), matches[match]) for match in narrow_first]
+        self._last_resorts = {
+            address
+            for settings in (ADDRESS_DEFAULTS, *matches.values())
+            for address in (settings.dead_letter_address, settings.expiry_address)
+        }
         self._cache.clear()
         self._merged.clear()
 
@@ -80,6 +86,18 @@ class AddressSettingsTable:
                 self._cache.clear()
             self._cache[address] = found
         return found
+
+    def keeps_unrouted(self, address: str) -> bool:
+        """Return whether a message that no queue of an address takes is kept somewhere else.
+
+        This is so for dead-letter and expiry addresses (the message stays in its queue), and with
+        `send-to-dla-on-no-route`.
+
+        Args:
+            address: Name of the address; it need not exist.
+        """
+        settings = self.settings_for(address)
+        return address in self._last_resorts or bool(settings.send_to_dla_on_no_route)
 
     def is_said_apart(self, names: Collection[str], address: str, other: str) -> bool:
         """Return whether a match that covers an address, and not another one, says some setting.

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
+from vespiary_broker.engine.address_settings import AddressSettingsTable
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.diverts import Diverts
@@ -39,19 +41,26 @@ class AddressTable:
         rules: What wildcards look like, and the clock.
         diverts: Where messages go instead or as well.
         switches: All switches of the broker.
+        settings: The settings of the addresses.
     """
 
     def __init__(
-        self, core: Core, rules: NamingRules, diverts: Diverts, switches: Switches
+        self,
+        core: Core,
+        rules: NamingRules,
+        diverts: Diverts,
+        switches: Switches,
+        settings: AddressSettingsTable,
     ) -> None:
         self.by_name: dict[str, Address] = {}
         self._core = core
         self._diverts = diverts
         self._switches = switches
+        self._settings = settings
         self._syntax = rules.syntax
         self._clock_s = rules.clock_s
         self._pause = rules.pause
-        self._coming: set[int] = set()
+        self._coming: Counter[int] = Counter()  # how often senders are being led to a queue
         self._ranked: dict[str, Counter[Address]] = {}  # where each client has queues with ranks
         self._wildcards = WildcardTable(rules.syntax)
 
@@ -67,8 +76,24 @@ class AddressTable:
         return route
 
     def _reach(self, address: Address, routing_type: RoutingType | None) -> Reach:
-        """Return what messages of an address can get to now."""
-        return self._diverts.reach(address.name, routing_type, self._sources)
+        """Return what messages of an address can get to now.
+
+        A queue that is not written is gone after a crash, with what it took. So where a message
+        that no queue takes is kept somewhere else, a queue takes none before it is written.
+        """
+        reach = self._diverts.reach(address.name, routing_type, self._sources)
+        if not self._settings.keeps_unrouted(address.name):
+            return reach
+        unwritten = frozenset(queue.id for queue in reach.queues if not queue.is_written)
+        return reach.without(unwritten) if unwritten else reach
+
+    def queues_to_come(self, address: Address) -> list[Queue]:
+        """Return the queues that an address' messages will get to, but may not get to yet.
+
+        They are not written, or senders are not led to all of them yet.
+        """
+        reach = self._diverts.reach(address.name, None, self._sources)
+        return [queue for queue in reach.queues if not queue.is_written or self._coming[queue.id]]
 
     def _sources(self, name: str) -> Iterator[Queue]:
         """Return the queues that messages to an address can go to, whether or not it exists."""
@@ -161,8 +186,7 @@ class AddressTable:
         address = queue.address
         if not queue.is_open:
             return
-        self._coming.add(queue.id)
-        try:
+        with self._leading_to(queue):
             for count, other in enumerate(list(address.routed), 1):
                 if other in address.routed:
                     self._lead_to(other, queue)
@@ -170,11 +194,6 @@ class AddressTable:
                     await self._pause()
                 if queue.is_deleted or not queue.is_open:
                     return  # who closed it has led senders away
-        except BaseException:
-            self.refresh_routes(address)  # it is there: all of them have to lead to it
-            raise
-        finally:
-            self._coming.discard(queue.id)
         self._lead_to(address, queue)
         self._lead_diverted(address)
 
@@ -184,6 +203,7 @@ class AddressTable:
             queue.routing_type is not RoutingType.MULTICAST
             or self._diverts.is_root(address.name)
             or self._has_rival(address, queue)
+            or (not queue.is_written and self._settings.keeps_unrouted(address.name))
         ):
             self._lead(address)
             return
@@ -192,14 +212,34 @@ class AddressTable:
                 route.lead(self._reach(address, kind))
 
     async def queue_written(self, queue: Queue) -> None:
-        """Give a queue that was written its rank among those of its client, in steps."""
-        for count, other in enumerate([*queue.address.routed, queue.address], 1):
-            if queue.is_deleted:
-                return
-            if self._has_rival(other, queue):
-                self._lead(other)
-            if count % STEP_ADDRESSES == 0:
-                await self._pause()
+        """Lead senders to a queue that was written where they were not led before, in steps.
+
+        It has its rank among those of its client now.
+        """
+        address = queue.address
+        with self._leading_to(queue):
+            for count, other in enumerate([*address.routed, address], 1):
+                if self._has_rival(other, queue) or self._settings.keeps_unrouted(other.name):
+                    self._lead(other)
+                if count % STEP_ADDRESSES == 0:
+                    await self._pause()
+                if queue.is_deleted:
+                    return  # who deleted it has led senders away
+        self._lead_diverted(address)
+
+    @contextmanager
+    def _leading_to(self, queue: Queue) -> Iterator[None]:
+        """Note that some senders are not led to a queue yet; after an error, lead all of them."""
+        self._coming[queue.id] += 1
+        try:
+            yield
+        except BaseException:
+            self.refresh_routes(queue.address)
+            raise
+        finally:
+            self._coming[queue.id] -= 1
+            if not self._coming[queue.id]:
+                del self._coming[queue.id]
 
     def lead_away(self, queue: Queue) -> None:
         """Lead senders away from a queue that is about to be dropped from the core.
@@ -213,7 +253,7 @@ class AddressTable:
             self._count_ranked(queue, -1)
             if queue.traits.rank == RETIRED:
                 return  # nobody is led to it
-        is_everywhere = queue.is_open and queue.id not in self._coming
+        is_everywhere = queue.is_open and queue.is_written and not self._coming[queue.id]
         if queue.routing_type is not RoutingType.MULTICAST or not is_everywhere:
             self.refresh_routes(address)
             return

@@ -12,6 +12,8 @@ The rule
         where they are and may be delivered again, and what has expired waits; making it is tried
         again after a second, then less and less often, up to once a minute. (The reference system
         drops them.)
+    One is named that has queues, none of which is written yet (`Registry.create_queue`): they are
+        written, and the messages wait for that.
     `auto-create-…-resources`: each original address has a queue of its own in that address, with a
         filter that lets its messages in (`_AMQ_ORIG_ADDRESS`).
         What was moved before names the address that it stood in last, so that this queue takes it.
@@ -29,6 +31,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -157,7 +160,24 @@ class DeadLetters:
         queue = self._registry.queues.get(name)
         if queue is None:
             return NoPlace.KEPT
+        if not queue.is_written:  # a crash would remove it, with what it took
+            key = (queue.address.name, name)
+            if key not in self._making:
+                self._making.add(key)
+                self._spawn(self._write(key, queue))
+                if key not in self._making:  # it needed no waiting
+                    return self._back(name)
+            return NoPlace.WAITING
         return Place(queue.address.name, self._registry.queue_route(queue))
+
+    async def _write(self, key: tuple[str, str], queue: Queue) -> None:
+        try:
+            await self._registry.write_queue(queue)
+        except VespiaryError:
+            pass  # it is gone, so its messages stay; its subscriber reports why
+        finally:
+            self._making.discard(key)
+            self._on_made()
 
     def unrouted_target(self, address: str) -> UnroutedTarget | None:
         """Return where a message goes that no queue of its address takes (see `Unrouted`)."""
@@ -227,25 +247,31 @@ class DeadLetters:
             )
 
     def _route(self, rule: _Rule, own: str) -> Route | None:
-        """Return the route to a place if all of it is there."""
+        """Return the route to a place if all of it is there, and takes messages."""
         address = self._registry.addresses.get(rule.address)
         if address is None or not address.queues or (own and own not in address.queues):
             return None
-        return self._registry.route_of(address, None)
+        route = self._registry.route_of(address, None)
+        if not route.places_max and self._registry.queues_to_come(address):
+            return None
+        return route
 
     async def _make(self, key: tuple[str, str], origin: str) -> None:
         """Make a place, or note that it may not be made."""
         address, own = key
         try:
-            if own:
+            await self._write_queues(address)
+            place = self._registry.addresses.get(address)
+            queues = {} if place is None else place.queues
+            if own and own not in queues:
                 quoted = origin.replace("'", "''")
                 traits = QueueTraits(selector=compile_filter(f"{ORIGINAL_ADDRESS} = '{quoted}'"))
                 await self._registry.create_queue(
                     own, address, RoutingType.MULTICAST, is_auto_created=True, traits=traits
                 )
-            else:
-                place = Destination(address, None, RoutingType.ANYCAST, is_trusted=True)
-                await make_target(self._registry, place)
+            elif not queues:
+                destination = Destination(address, None, RoutingType.ANYCAST, is_trusted=True)
+                await make_target(self._registry, destination)
         except VespiaryError as error:
             self._refuse(key, error)
         else:
@@ -253,3 +279,17 @@ class DeadLetters:
         finally:
             self._making.discard(key)
             self._on_made()
+
+    async def _write_queues(self, name: str) -> None:
+        """Write the queues of an address that are not written, and lead messages to them.
+
+        Durability: on return those that are still there survive a power loss.
+        """
+        address = self._registry.addresses.get(name)
+        if address is None:
+            return
+        for queue in self._registry.queues_to_come(address):
+            with suppress(VespiaryError):  # one that cannot be written is gone
+                await self._registry.write_queue(queue)
+        if self._registry.addresses.get(name) is address:
+            self._registry.refresh_routes(address)

@@ -142,7 +142,7 @@ class Registry:
             syntax=naming.syntax,
             on_changed=lambda: self._table.refresh_all_routes(),
         )
-        self._table = AddressTable(core, naming, self.diverts, self.switches)
+        self._table = AddressTable(core, naming, self.diverts, self.switches, settings)
         self.addresses = self._table.by_name
         self._core = core
         self._bindings = bindings
@@ -264,6 +264,10 @@ class Registry:
     def refresh_routes(self, address: Address) -> None:
         """Lead senders to the queues that an address has now."""
         self._table.refresh_routes(address)
+
+    def queues_to_come(self, address: Address) -> list[Queue]:
+        """Return the queues that an address' messages will get to, but may not get to yet."""
+        return self._table.queues_to_come(address)
 
     def queue_route(self, queue: Queue) -> Route:
         """Return the route to one queue alone."""
@@ -471,11 +475,11 @@ class Registry:
             if not queue.is_written and not queue.is_deleted:
                 self.drop_queue(queue)
             raise
+        if not queue.is_deleted:
+            queue.is_written = True
+            await self._table.queue_written(queue)
         if queue.is_deleted:
             raise RemoteProtocolError(f"the queue {queue.name} was deleted meanwhile")
-        queue.is_written = True
-        if queue.traits.rank is not None:
-            await self._table.queue_written(queue)
 
     def _reserve_ids(self) -> None:
         """Reserve numbers ahead of need: a new subscription takes effect without waiting for them.

@@ -1,7 +1,7 @@
 """What leaves through a WebSocket: each write as one message, a large one in fragments.
 
-Packets of MQTT are a message each: MQTT 5.0 §6 lets a message have several, but there are clients
-that read one per message, and hang on the second.
+Each MQTT packet is a message of its own. MQTT 5.0 §6 allows several packets in one message, but
+some clients read only the first.
 
 Owns the frames that go out, and how the connection is closed: code and reason. Must never look at
 what it wraps, but for whether it is UTF-8, and where a packet ends. Called by `handler` and, as its

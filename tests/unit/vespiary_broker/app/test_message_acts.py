@@ -10,13 +10,21 @@ import pytest
 
 from vespiary_broker.app.message_acts import MessageActs
 from vespiary_broker.app.tasks import RUNNING_MAX, Task, Tasks, TaskState
+from vespiary_broker.app.transfers import Transfers
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.selection.selector import compile_filter
+from vespiary_broker.engine.transfers import Origin
 from vespiary_broker.engine.wanted import Act, Wanted
-from vespiary_spec.errors import AddressFull, InvalidSelector, RemoteProtocolError
-from vespiary_spec.settings import AddressFullPolicy, AddressSettings, RoutingType
+from vespiary_codec.journal.transfer import TransferFlag, TransferMessage, encode_batch
+from vespiary_spec.errors import (
+    AddressFull,
+    InvalidSelector,
+    JournalError,
+    RemoteProtocolError,
+)
+from vespiary_spec.settings import AddressFullPolicy, AddressSettings, Divert, RoutingType
 from vespiary_testkit import product_loop
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.server_rig import ServerRig
@@ -419,3 +427,241 @@ def test_a_full_address_takes_no_more_and_nothing_is_lost(policy: AddressFullPol
             assert (task.state, task.messages) == (TaskState.DONE, 300)
 
     on_rig(check, max_size_messages=100, address_full_policy=policy)
+
+
+async def ordinary(rig: ActsRig, name: str) -> Queue:
+    """Make a queue as auto-creation does: its address has the same name."""
+    return await rig.engine.registry.create_queue(name, name, RoutingType.ANYCAST)
+
+
+async def retried(rig: ActsRig, queue: Queue) -> Task:
+    """Move two messages of a queue away, delete it, and bring them back."""
+    other = await rig.queue("other")
+    for number in range(2):
+        rig.put(queue, b"%d" % number)
+    await rig.act(queue.name, Act.MOVE, to="other")
+    rig.engine.registry.drop_queue(queue)
+    task = await rig.act("other", Act.RETRY)
+    assert rig.core.queue_statistics(other.id).ready == task.kept
+    return task
+
+
+def test_retry_makes_the_queue_again_where_senders_could():
+    async def test(rig: ActsRig) -> None:
+        task = await retried(rig, await ordinary(rig, "gone"))
+        assert (task.messages, task.kept, task.kept_reason) == (2, 0, "")
+        made = rig.engine.registry.queues["gone"]
+        assert (made.address.name, made.routing_type) == ("gone", RoutingType.ANYCAST)
+        assert made.is_auto_created
+        assert rig.bodies(made) == [b"0", b"1"]
+
+    on_rig(test, auto_create_queues=True, auto_create_addresses=True)
+
+
+def test_retry_names_a_queue_that_it_may_not_make():
+    async def test(rig: ActsRig) -> None:
+        task = await retried(rig, await ordinary(rig, "gone"))
+        assert (task.messages, task.kept) == (0, 2)
+        assert "there is no queue gone" in task.kept_reason
+        assert (
+            "vespiary queue create gone --address gone --routing-type ANYCAST" in task.kept_reason
+        )
+        assert "gone" not in rig.engine.registry.queues
+
+    on_rig(test, auto_create_queues=False, auto_create_addresses=True)
+
+
+def test_retry_makes_no_subscription_of_others_and_no_second_queue_of_an_address():
+    async def test(rig: ActsRig) -> None:
+        task = await retried(rig, await rig.queue("second"))
+        assert "create second --address address.second" in task.kept_reason
+        rig.engine.registry.drop_queue(rig.engine.registry.queues["other"])
+        queue = await rig.engine.registry.create_queue("sub", "topic", RoutingType.MULTICAST)
+        task = await retried(rig, queue)
+        assert (task.messages, task.kept) == (0, 2)
+        assert "--address topic --routing-type MULTICAST" in task.kept_reason
+
+    on_rig(test, auto_create_queues=True, auto_create_addresses=True)
+
+
+@pytest.mark.parametrize(
+    ("queue", "address", "command"),
+    [
+        ("gone", "", "`vespiary queue create gone`"),
+        ("a;reboot", "$(id)", "`vespiary queue create 'a;reboot' --address '$(id)'`"),
+        ("--api=x", "a", "`vespiary queue create --address a -- --api=x`"),
+        ("two words", "a", "`vespiary queue create 'two words' --address a`"),
+        ("a\tb", "a", "a queue that cannot exist"),
+        ("$mqtt.notes", "$mqtt.notes", "a queue that cannot exist"),
+    ],
+)
+def test_retry_prints_no_command_that_a_client_has_made_up(queue: str, address: str, command: str):
+    async def test(rig: ActsRig) -> None:
+        other = await rig.queue("other")
+        rig.put(other, b"forged", forged(queue, address))
+        task = await rig.act("other", Act.RETRY)
+        assert (task.messages, task.kept) == (0, 1)
+        assert command in task.kept_reason
+
+    on_rig(test, auto_create_queues=True, auto_create_addresses=True)
+
+
+def test_retry_makes_so_many_queues_and_counts_the_others():
+    async def test(rig: ActsRig) -> None:
+        other = await rig.queue("other")
+        for number in range(_ORIGINS_MAX + 5):
+            rig.put(other, b"forged", forged(f"q{number}", f"q{number}"))
+        await rig.act("other", Act.RETRY)
+        assert len(rig.engine.registry.queues) == 1 + _ORIGINS_MAX
+        for number in range(2):
+            rig.put(other, b"forged", forged(f"gone{number}", "a"))
+        task = await rig.act("other", Act.RETRY)
+        assert "there is no queue gone0:" in task.kept_reason
+        assert task.kept_reason.endswith("(and 1 more are gone)")
+
+    on_rig(test, auto_create_queues=True, auto_create_addresses=True)
+
+
+def forged(queue: str, address: str) -> bytes:
+    lines = f"{ORIGINAL_QUEUE}:{queue}\n" + f"{ORIGINAL_ADDRESS}:{address}\n" * bool(address)
+    kind = "UNKNOWN" if queue != address else RoutingType.ANYCAST
+    return (lines + f"{ORIGINAL_TYPE}:{kind}\n").encode()
+
+
+@pytest.mark.parametrize("act", [Act.CHANGE_PRIORITY, Act.CHANGE_EXPIRY, Act.MOVE, Act.DELIVER])
+def test_what_administrators_change_is_not_acknowledged(act: Act):
+    async def test(rig: ActsRig) -> None:
+        queue, other = await rig.queue("q"), await rig.queue("other")
+        later = b"AMQ_SCHEDULED_DELAY:0\n" if act is not Act.DELIVER else b""
+        for number in range(3):
+            rig.put(queue, b"%d" % number, later)
+        more: dict[str, Any] = {"priority": 7} if act is Act.CHANGE_PRIORITY else {}
+        more |= {"expires_ms": 0} if act is Act.CHANGE_EXPIRY else {}
+        more |= {"to": "other"} if act is Act.MOVE else {}
+        await rig.act("q", act, **more)
+        states = [queue_state(rig.engine, each) for each in (queue, other)]
+        assert [each.acknowledged for each in states] == [0, 0]
+        assert states[0].added == 3, "a change adds nothing"
+        assert states[1].added == (3 if act is Act.MOVE else 0)
+        rig.engine.registry.drop_queue(queue)
+        assert rig.engine.registry.dropped_acknowledged == 0
+
+    on_rig(test)
+
+
+@pytest.mark.parametrize("address", ["", "EXPIRED"])
+def test_a_task_that_expires_messages_says_where_they_went(address: str):
+    async def test(rig: ActsRig) -> None:
+        queue = await rig.queue("q")
+        rig.put(queue, b"x")
+        task = await rig.act("q", Act.EXPIRE)
+        assert (task.messages, task.to) == (1, address)
+        assert queue_state(rig.engine, queue).acknowledged == 0
+
+    on_rig(test, expiry_address=address or None)
+
+
+async def unwritten(rig: ActsRig, name: str, address: str) -> Queue:
+    """Make the queue of a durable subscription; the bindings journal is held up before it."""
+    await rig.engine.registry.configure([])  # reserves numbers of queues, as at the start
+    made = rig.engine.registry.create_queue(name, address, RoutingType.MULTICAST, is_early=True)
+    queue = await made
+    rig.bindings.gate = asyncio.Event()
+    return queue
+
+
+@pytest.mark.parametrize("is_diverted", [False, True])
+@pytest.mark.parametrize("act", [Act.EXPIRE, Act.DEAD_LETTER])
+def test_messages_wait_for_the_only_queue_of_their_place_to_be_written(act: Act, is_diverted: bool):
+    async def test(rig: ActsRig) -> None:
+        registry = rig.engine.registry
+        queue = await ordinary(rig, "q")
+        if is_diverted:
+            await ordinary(rig, "place")
+            divert = Divert(name="d", address="place", forwarding_address="far", exclusive=True)
+            await registry.diverts.create(divert)
+        place = await unwritten(rig, "sub", "far" if is_diverted else "place")
+        rig.put(queue, b"confirmed")
+        await rig.flush()
+        task = rig.acts.start(Wanted(queue="q", act=act))
+        await rig.flush()
+        assert rig.core.queue_statistics(queue.id).aside == 1, "it is still here"
+        assert rig.bodies(place) == []
+        assert rig.bindings.gate is not None
+        rig.bindings.gate.set()
+        await task.wait(10)
+        assert (task.state, task.messages) == (TaskState.DONE, 1)
+        assert rig.bodies(place) == [b"confirmed"]
+        assert place.key in rig.bindings.values
+        assert sorted(registry.queues) == ["place", "q", "sub"][not is_diverted :]
+
+    on_rig(test, expiry_address="place", dead_letter_address="place")
+
+
+def test_messages_find_another_queue_if_the_only_one_of_their_place_cannot_be_written():
+    async def test(rig: ActsRig) -> None:
+        registry = rig.engine.registry
+        queue = await ordinary(rig, "q")
+        place = await unwritten(rig, "sub", "place")
+        rig.put(queue, b"confirmed")
+        await rig.flush()
+        rig.bindings.put_failure = JournalError("no room")
+        task = rig.acts.start(Wanted(queue="q", act=Act.EXPIRE))
+        await rig.flush()
+        assert rig.bindings.gate is not None
+        rig.bindings.gate.set()
+        await rig.settle()
+        assert place.is_deleted
+        rig.bindings.put_failure = None
+        await task.wait(10)
+        assert task.messages == 1
+        assert rig.bodies(registry.queues["place"]) == [b"confirmed"]
+
+    on_rig(test, expiry_address="place")
+
+
+@pytest.mark.parametrize("act", [Act.MOVE, Act.COPY, Act.RETRY])
+@pytest.mark.parametrize("is_failing", [False, True])
+def test_messages_go_to_a_queue_only_when_it_is_written(act: Act, is_failing: bool):
+    async def test(rig: ActsRig) -> None:
+        queue = await ordinary(rig, "q")
+        target = await unwritten(rig, "sub", "topic")
+        rig.put(queue, b"confirmed", forged("sub", "topic"))
+        await rig.flush()
+        to = "" if act is Act.RETRY else "sub"
+        task = rig.acts.start(Wanted(queue="q", act=act, to=to))
+        await rig.flush()
+        assert rig.bodies(target) == []
+        rig.bindings.put_failure = JournalError("no room") if is_failing else None
+        assert rig.bindings.gate is not None
+        rig.bindings.gate.set()
+        await task.wait(10)
+        is_kept = is_failing or act is Act.COPY
+        assert rig.core.queue_statistics(queue.id).ready == is_kept
+        assert target.is_deleted == is_failing
+        if not is_failing:
+            assert rig.bodies(target) == [b"confirmed"]
+            assert target.key in rig.bindings.values
+
+    on_rig(test)
+
+
+def test_what_another_broker_hands_over_waits_until_its_queue_is_written():
+    async def test(rig: ActsRig) -> None:
+        target = await unwritten(rig, "sub", "topic")
+        transfers = Transfers(rig.engine, rig.cycle, rig.journal)  # type: ignore[arg-type]
+        message = TransferMessage(1, b"", b"confirmed", TransferFlag.JOURNALLED, 0, 4, 0)
+        making = asyncio.ensure_future(transfers.make_queue(target.to_binding(), is_durable=True))
+        taking = asyncio.ensure_future(
+            transfers.take(Origin("other", 7), "sub", encode_batch([message]))
+        )
+        await rig.flush()
+        assert not making.done()
+        assert rig.bodies(target) == []
+        assert rig.bindings.gate is not None
+        rig.bindings.gate.set()
+        assert await making is False
+        assert (await taking).taken == 1
+        assert rig.bodies(target) == [b"confirmed"]
+
+    on_rig(test)

@@ -8,10 +8,12 @@ message reaches the queue although nothing of the subscription is on the disk ye
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
 
+from vespiary_broker.engine.address_table import STEP_ADDRESSES
 from vespiary_codec.wire.amqp import Attach, Source
 from vespiary_codec.wire.amqp.values import Symbol, UInt
 from vespiary_codec.wire.mqtt import (
@@ -23,12 +25,14 @@ from vespiary_codec.wire.mqtt import (
     Subscribe,
     Subscription,
 )
-from vespiary_spec.errors import JournalError
+from vespiary_spec.errors import JournalError, RemoteProtocolError
+from vespiary_spec.settings import AddressSettings, Divert, RoutingType
 from vespiary_testkit.amqp_peer import RECEIVER, AmqpPeer, with_rig
 from vespiary_testkit.mqtt_rig import MqttRig
 from vespiary_testkit.rig_runner import on_rig
 from vespiary_testkit.server_rig import Peer, ServerRig
 
+DEAD = {"#": AddressSettings(dead_letter_address="dead")}
 NEVER = {Property.SESSION_EXPIRY_INTERVAL: 0xFFFFFFFF}
 SEND = b"SEND\ndestination:/topic/a.b\n\n%s\0"
 SUBSCRIBE = "SUBSCRIBE\nid:1\ndestination:/topic/{}\nreceipt:r\n{}\n\0"
@@ -205,3 +209,117 @@ async def test_sending_to_the_queue_itself_waits_until_it_is_written(rig: MqttRi
     (frame,) = writer.frames()
     assert frame.command == "RECEIPT"
     assert [type(packet) for packet in reader.packets()] == [Suback, Publish]
+
+
+@pytest.mark.parametrize("topic_filter", ["a/b", "a/+", "other"])
+@pytest.mark.parametrize(
+    ("address", "settings"),
+    [
+        ("a.b", AddressSettings(send_to_dla_on_no_route=True, dead_letter_address="dla")),
+        ("dla", AddressSettings(dead_letter_address="a.b")),
+        ("ex", AddressSettings(expiry_address="a.b")),
+    ],
+)
+def test_unwritten_queue_takes_nothing_that_would_be_kept_without_it(
+    address: str, settings: AddressSettings, topic_filter: str
+) -> None:
+    """A crash removes the queue with what it took; without it the message would be kept."""
+
+    @on_rig(settings=lambda: {address: settings})
+    async def scenario(rig: MqttRig) -> None:
+        reader = await rig.connected("c", properties=NEVER)
+        writer = await warm(rig)
+        divert = Divert(name="d", address="a.b", forwarding_address="other")
+        await rig.engine.registry.diverts.create(divert)
+        gate = hold_bindings(rig)
+        reader.send(Subscribe(7, (Subscription(topic_filter, 1),)))
+        writer.send(SEND % b"before")
+        await rig.flush()
+        (queue,) = (each for each in rig.engine.registry.queues.values() if each.client_id == "c")
+        assert rig.core.queue_statistics(queue.id).added == 0
+        gate.set()
+        await rig.flush()
+        await rig.flush()
+        writer.send(SEND % b"after")
+        await rig.flush()
+        assert rig.core.queue_statistics(queue.id).added == 1
+
+    scenario()
+
+
+@on_rig(settings=lambda: {"a.b": AddressSettings(send_to_dla_on_no_route=True)} | DEAD)
+async def test_sender_waits_until_a_queue_of_the_dead_letter_address_is_written(
+    rig: MqttRig,
+) -> None:
+    """No queue of its address takes the message, and the only one of the other is not written."""
+    reader = await rig.connected("c", properties=NEVER)
+    writer = await stomp_peer(rig)
+    await rig.engine.registry.configure([])
+    await rig.engine.registry.create_address("a.b", {RoutingType.MULTICAST})
+    await rig.flush()
+    gate = hold_bindings(rig)
+    reader.send(Subscribe(7, (Subscription("dead", 1),)))
+    await rig.flush()
+    writer.send(b"SEND\ndestination:/topic/a.b\nreceipt:r\n\nconfirmed\0")
+    await rig.flush()
+    assert writer.frames() == []
+    gate.set()
+    received: list[Packet] = []
+    for _ in range(3):
+        await rig.flush()
+        received += reader.packets()
+    (frame,) = writer.frames()
+    assert frame.command == "RECEIPT"
+    (message,) = (each for each in received if isinstance(each, Publish))
+    assert message.payload == b"confirmed"
+    assert "dead" not in rig.engine.registry.queues
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_queue_that_goes_while_senders_are_led_to_it_takes_no_place_of_others(
+    is_dropped: bool,
+) -> None:
+    """Senders are led to it in steps, and it is deleted between two of them."""
+
+    settings = {"#": AddressSettings(send_to_dla_on_no_route=True, dead_letter_address="dead")}
+
+    @on_rig(settings=lambda: settings)
+    async def scenario(rig: MqttRig) -> None:
+        registry = rig.engine.registry
+        await registry.configure([])
+        listener = await stomp_peer(rig)
+        for number in range(STEP_ADDRESSES + 1):
+            listener.send(b"SEND\ndestination:/topic/t.%d\n\nx\0" % number)
+        await rig.flush()
+        await rig.flush()
+        last = f"t.{STEP_ADDRESSES}"
+        listener.send(SUBSCRIBE.format(last, "").encode())
+        await rig.flush()
+        listener.frames()
+        gate = hold_bindings(rig)
+        queue = await registry.create_queue("q", "t.*", RoutingType.MULTICAST, is_early=True)
+        writing = asyncio.ensure_future(registry.write_queue(queue))
+        gate.set()
+        for _ in range(100):  # a turn of the loop each, while it is led to in steps
+            if queue.is_written:
+                break
+            await asyncio.sleep(0)
+        assert queue.is_written
+        assert not writing.done()
+        if is_dropped:
+            registry.drop_queue(queue)
+            with pytest.raises(RemoteProtocolError, match="deleted meanwhile"):
+                await writing
+        else:
+            writing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await writing
+        writer = await stomp_peer(rig)
+        writer.send(f"SEND\ndestination:/topic/{last}\nreceipt:m\n\nconfirmed\0".encode())
+        await rig.flush()
+        await rig.flush()
+        assert [frame.body for frame in listener.frames()] == [b"confirmed"]
+        if not is_dropped:
+            assert rig.core.queue_statistics(queue.id).added == 1
+
+    scenario()
