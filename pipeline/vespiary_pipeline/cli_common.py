@@ -25,6 +25,7 @@ from vespiary_pipeline import progress, targets
 from vespiary_pipeline.options import local_path
 from vespiary_pipeline.session import check_pyspark
 from vespiary_spec.errors import VespiaryError
+from vespiary_spec.printable import printable_line, printable_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -168,7 +169,8 @@ def _fail(sentence: str, event: dict[str, Any], *, is_json: bool) -> None:
     end_progress()
     if os.environ.get(DEBUG_VARIABLE):
         click.echo(traceback.format_exc(), err=True, nl=False)
-    click.echo(f"vespiary-pipeline: {sentence}", err=True)
+    shown = printable_text(sentence) if sys.stderr.isatty() else sentence
+    click.echo(f"vespiary-pipeline: {shown}", err=True)
     if is_json:
         click.echo(json.dumps(event))
 
@@ -287,10 +289,11 @@ def _print(columns: list[str], rows: list[list[str]]) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(*columns)
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*(Text(printable_line(cell)) for cell in row))
         Console().print(table)
         return
     widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
-from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.broker_process import BrokerProcess, environment
 from vespiary_testkit.stomp_peer import StompPeer
+from vespiary_testkit.terminal import Terminal
 from vespiary_testkit.waiting import wait_for
 
 
@@ -94,3 +97,62 @@ def ask(broker: BrokerProcess, path: str) -> dict[str, list[dict[str, object]]]:
     with urlopen(f"http://127.0.0.1:{broker.port('http')}{path}", timeout=60) as answer:
         found: dict[str, list[dict[str, object]]] = json.load(answer)
     return found
+
+
+CONTROLS = "\x1b]0;owned\x07 \x9b2J \x7f \u202e\rover"
+"""What a message may hold to steer a terminal: its title, its screen, the order of its text."""
+
+
+def shown_on_a_terminal(broker: BrokerProcess, *arguments: str) -> str:
+    """Run a command whose output and errors go to a terminal; return what was written there."""
+    screen = Terminal()
+    option = "--url" if arguments[0] in ("send", "receive") else "--api"
+    scheme, name = ("stomp", "all") if option == "--url" else ("http", "http")
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "vespiary_broker", *arguments),
+            *(option, f"{scheme}://127.0.0.1:{broker.port(name)}"),
+        ],
+        stdout=screen.file,
+        stderr=screen.file,
+        env={**environment(), "COLUMNS": "300"},
+        check=False,
+        timeout=60,
+    )
+    return screen.close()
+
+
+@pytest.mark.ci
+def test_control_characters_of_clients_do_not_reach_the_terminal(tmp_path: Path):
+    with BrokerProcess(tmp_path / "data") as broker, StompPeer(broker.port()) as peer:
+        peer.connect(**{"client-id": f"c{CONTROLS}".replace("\r", "")})  # CONNECT cannot escape it
+        sent = {"destination": "/queue/hostile", "note": CONTROLS, "receipt": "1"}
+        peer.send("SEND", sent, f"first\nsecond {CONTROLS}".encode() + b"\xff\x9b2J")
+        peer.receive_receipt("1")
+        name = f"s{CONTROLS}".replace("\r", "")
+        held = {"destination": "/queue/other", "id": name, "selector": f"a = '{name}'"}
+        peer.send("SUBSCRIBE", held | {"receipt": "2"})
+        peer.receive_receipt("2")
+        for arguments in (
+            ("browse", "hostile", "--headers"),
+            ("browse", "hostile", "--json"),
+            ("consumer", "list"),
+            ("consumer", "list", "--json"),
+            ("connection", "list"),
+            ("connection", "list", "--json"),
+            ("send", f"q{CONTROLS}", "x"),
+            ("receive", "hostile", "--headers"),
+        ):
+            text = shown_on_a_terminal(broker, *arguments)
+            # A terminal puts \r before each line feed, and the headings of tables are bold.
+            text = re.sub(r"\x1b\[[01]m", "", text.replace("\r\n", ""))
+            held = [c for c in text if unicodedata.category(c) == "Cc"]
+            assert held == [], (arguments, text)
+            assert "\u202e" not in text, arguments
+            is_quoted = arguments[0] == "send"  # by the broker, in its error
+            assert ("\\x1b" if is_quoted else "\\u001b") in text, (arguments, text)
+        peer.send("SEND", sent | {"receipt": "3"}, CONTROLS.encode())
+        peer.receive_receipt("3")
+        assert CONTROLS in shown_on_a_terminal(broker, "browse", "hostile", "--raw")
+        assert CONTROLS.encode() in browse(broker, "hostile").stdout, "a pipe gets what is stored"
+        assert CONTROLS in shown_on_a_terminal(broker, "receive", "hostile", "--raw")

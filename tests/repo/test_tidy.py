@@ -146,6 +146,15 @@ def test_modules_are_named_for_what_they_hold() -> None:
     assert vague == set()
 
 
+def test_commands_print_through_the_module_that_escapes() -> None:
+    around = {
+        name
+        for name, text in sources(".py")
+        if name.startswith("broker/vespiary_broker/cli/") and "click.echo(" in text
+    }
+    assert around == {"broker/vespiary_broker/cli/terminal.py"}, "use terminal.echo"
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize(
     ("pattern", "rule"),

@@ -1,7 +1,8 @@
 """Log lines: one line for an event, `key=value`, without payload.
 
 Owns the form. Messages of the code are an event in words and then `key=value` pairs; this adds
-time, level and logger. Called by whoever starts a broker.
+time, level and logger. Messages hold names that clients chose, so their control characters are
+escaped, wherever the lines go.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import logging
 import sys
 import time
 
+from vespiary_spec.printable import printable_line
+
 
 class LineFormatter(logging.Formatter):
     """Prints `time=… level=… logger=… event="…"`, a traceback as further indented lines."""
@@ -17,7 +20,7 @@ class LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        event = " ".join(record.getMessage().split())
+        event = printable_line(" ".join(record.getMessage().split()))
         logger = record.name.removeprefix("vespiary_broker.")
         line = (
             f"time={moment}.{int(record.msecs):03d}Z level={record.levelname.lower()} "
@@ -25,7 +28,7 @@ class LineFormatter(logging.Formatter):
         )
         if record.exc_info:
             trace = self.formatException(record.exc_info)
-            line += "".join(f"\n    {text}" for text in trace.splitlines())
+            line += "".join(f"\n    {printable_line(text)}" for text in trace.splitlines())
         return line
 
 

@@ -67,7 +67,7 @@ def create_address(
     if is_json:
         terminal.show_json(made)
     else:
-        click.echo(f"address {made['name']}, {', '.join(made['routingTypes'])}")
+        terminal.echo(f"address {made['name']}, {', '.join(made['routingTypes'])}")
 
 
 @address.command("update", short_help="Change the routing types of an address.")
@@ -161,7 +161,7 @@ def delete_address(
     if is_json:
         terminal.show_json({"deleted": name})
     else:
-        click.echo(f"address {name} deleted")
+        terminal.echo(f"address {name} deleted")
 
 
 for _command in counter_commands("addresses", "address"):

@@ -45,7 +45,7 @@ def show_one(item: dict[str, Any], is_json: bool) -> None:
     width = max(len(name) for name in item)
     for name, value in item.items():
         shown = ", ".join(value) if isinstance(value, list) else _cell(value)
-        click.echo(f"{name.ljust(width)}  {shown}")
+        terminal.echo_line(f"{name.ljust(width)}  {shown}")
 
 
 def _cell(value: Any) -> str:
@@ -76,4 +76,4 @@ def show_removed(answer: dict[str, Any], sentence: str, is_json: bool) -> None:
     if is_json:
         terminal.show_json(answer)
     else:
-        click.echo(sentence)
+        terminal.echo(sentence)

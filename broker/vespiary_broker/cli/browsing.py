@@ -6,7 +6,6 @@ Owns the command. It goes by the HTTP API, so it sees also what consumers hold. 
 from __future__ import annotations
 
 import base64
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +38,9 @@ _PAGE: Final = 100
 @click.option("--scheduled", "is_scheduled", is_flag=True, help="Only those whose time is to come.")
 @click.option("--delivering", "is_delivering", is_flag=True, help="Only those that consumers hold.")
 @click.option("--headers", "is_with_headers", is_flag=True, help="Show the headers too.")
+@click.option(
+    "--raw", "is_raw", is_flag=True, help="Do not escape control characters on a terminal."
+)
 @api_options
 def browse(
     queue: str,
@@ -49,6 +51,7 @@ def browse(
     is_scheduled: bool,
     is_delivering: bool,
     is_with_headers: bool,
+    is_raw: bool,
     api_url: str,
     password_file: Path | None,
     is_json: bool,
@@ -73,28 +76,24 @@ def browse(
             if is_json:
                 terminal.show_json(message)
             else:
-                _show(message, is_with_headers)
+                _show(message, is_with_headers, is_raw)
         left = None if left is None else left - len(page["items"])
         after = page["next"]
         if after is None:
             return
 
 
-def _show(message: dict[str, Any], is_with_headers: bool) -> None:
+def _show(message: dict[str, Any], is_with_headers: bool, is_raw: bool) -> None:
     deliveries = f"  delivered {message['deliveries']} times" if message["deliveries"] else ""
-    click.echo(
+    terminal.echo_line(
         f"{message['id']}  {message['state']}  {message['bodyBytes']} bytes  "
         f"priority {message['priority']}{deliveries}"
     )
     if is_with_headers:
-        for name, value in message["headers"].items():
-            click.echo(f"{name}: {value}")
-        click.echo()
+        terminal.show_headers(message["headers"].items(), is_raw=is_raw)
     if message["isLarge"]:
         return
-    sys.stdout.flush()
     text, encoded = message["body"], message["bodyBase64"]
     body = base64.b64decode(encoded) if text is None else text.encode()
     if body:
-        sys.stdout.buffer.write(body + (b"" if body.endswith(b"\n") else b"\n"))
-        sys.stdout.buffer.flush()
+        terminal.show_body(body, is_raw=is_raw, ends_line=True)

@@ -228,18 +228,18 @@ def show_report(report: Report) -> None:
     terminal.show_table((*columns, "path"), [_row(volume.result) for volume in report.volumes])
     answer = report.answer
     if not report.volumes:
-        click.echo("nothing is written to disk: persistence-enabled is false")
+        terminal.echo("nothing is written to disk: persistence-enabled is false")
     for sentence in report.sentences:
-        click.echo(sentence)
+        terminal.echo(sentence)
     aio = answer.aio
     if aio.max_nr is not None and aio.nr is not None:
-        click.echo(
+        terminal.echo(
             f"AIO requests: {aio.demand} needed, {aio.max_nr - aio.nr} free of "
             f"fs.aio-max-nr={aio.max_nr}"
         )
     if answer.engine:
-        click.echo(f"journal engine: {answer.engine}")
-    click.echo("refused" if answer.refusal else "good")
+        terminal.echo(f"journal engine: {answer.engine}")
+    terminal.echo("refused" if answer.refusal else "good")
 
 
 def _row(result: VolumeResult) -> tuple[object, ...]:

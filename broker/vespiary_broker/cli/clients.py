@@ -91,7 +91,7 @@ def close_connections(
     if is_json:
         terminal.show_json(closed)
     else:
-        click.echo(f"{len(closed)} connections closed")
+        terminal.echo(f"{len(closed)} connections closed")
 
 
 @click.group("consumer", short_help="List consumers of queues.")

@@ -70,7 +70,7 @@ def _show(found: dict[str, Any], *, is_json: bool) -> None:
         terminal.show_json(found)
         return
     for line in _lines(found):
-        click.echo(line)
+        terminal.echo(line)
     if found["certificates"]:
         items = [
             {**each, "days": int(each["expiresInS"] // _DAY_S)} for each in found["certificates"]

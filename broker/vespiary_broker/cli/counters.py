@@ -57,8 +57,8 @@ def _show(counter: dict[str, Any]) -> None:
     rows = [[each, counter[each], counter[f"{each}Delta"]] for each in _COUNTS]
     terminal.show_table(("counter", "total#", "last period#"), rows)
     for text, field in (("last added", "lastAddMs"), ("last acknowledged", "lastAckMs")):
-        click.echo(f"{text}: {_time(counter[field])}")
-    click.echo(f"sampled: {_time(counter['updatedMs'])}")
+        terminal.echo(f"{text}: {_time(counter[field])}")
+    terminal.echo(f"sampled: {_time(counter['updatedMs'])}")
 
 
 def _time(milliseconds: int) -> str:
@@ -106,7 +106,7 @@ def counter_commands(collection: str, what: str) -> tuple[click.Command, click.C
         if is_json:
             terminal.show_json({"reset": name})
         else:
-            click.echo(f"the counter of {name} begins anew" if name else "all counters begin anew")
+            terminal.echo(f"reset the counter of {name}" if name else "reset all counters")
 
     counter.help = f"Show what was counted of the {what} NAME since the start, or since a reset."
     reset_counter.help = f"Have the message counter of the {what} NAME begin anew, without history."

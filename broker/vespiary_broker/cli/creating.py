@@ -16,6 +16,7 @@ import msgspec
 import yaml
 from msgspec import inspect
 
+from vespiary_broker.cli import terminal
 from vespiary_broker.cli.credentials import password_file_option, read_password
 from vespiary_broker.cli.terminal import CommandFailed
 from vespiary_broker.cli.users_file import add_user
@@ -73,9 +74,9 @@ def create(
     if user is not None:
         users = data / (configuration.security.users_file or "users")
         add_user(users, user, password, roles=("admin",))
-        click.echo(f"user {user} with the role admin in {users}")
-    click.echo(f"made {target}")
-    click.echo(f"try  vespiary run -c {target}")
+        terminal.echo(f"user {user} with the role admin in {users}")
+    terminal.echo(f"made {target}")
+    terminal.echo(f"try  vespiary run -c {target}")
 
 
 def commented_configuration(chosen: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ def crd() -> None:
     from vespiary_spec.gen.crds import definitions, to_yaml
 
     documents = [to_yaml(document).strip() for document in definitions().values()]
-    click.echo("\n---\n".join(documents))
+    terminal.echo("\n---\n".join(documents))
 
 
 @click.command("version", short_help="Print the version.")
@@ -40,7 +40,7 @@ def version(is_json: bool) -> None:
             }
         )
     else:
-        click.echo(f"vespiary {own}")
+        terminal.echo(f"vespiary {own}")
 
 
 @click.command("compatibility", short_help="Print which formats of files are read and written.")
@@ -62,9 +62,9 @@ def compatibility(termination_message: Path | None, is_json: bool) -> None:
     if termination_message is not None:
         termination_message.write_bytes(data)
     if is_json:
-        click.echo(data.decode())
+        terminal.echo(data.decode())
         return
-    click.echo(f"vespiary {own.version}, files are read by version {own.downgrade_to} and later")
+    terminal.echo(f"vespiary {own.version}, files are read by version {own.downgrade_to} and later")
     for item in own.formats:
         reads = ", ".join(map(str, item.reads))
-        click.echo(f"{item.name}: writes format {item.writes}, reads {reads}")
+        terminal.echo(f"{item.name}: writes format {item.writes}, reads {reads}")

@@ -135,12 +135,12 @@ def disk_benchmark(
 
 def show_report(report: Report) -> None:
     """Print a report for people."""
-    click.echo(_disk_line(report.facts))
-    click.echo(
+    terminal.echo(_disk_line(report.facts))
+    terminal.echo(
         f"files of {format_size(report.file_bytes)}, blocks of {format_size(report.block_bytes)}, "
         f"{report.seconds:g} s each, one operation in flight"
     )
-    click.echo()
+    terminal.echo()
     terminal.show_table(
         ("preallocation", "made in#", "MiB/s#", "note"),
         [
@@ -156,19 +156,19 @@ def show_report(report: Report) -> None:
     for title, group, kind, name_of in _TABLES:
         phases = [phase for phase in report.phases if (phase.group, phase.kind) == (group, kind)]
         if phases:
-            click.echo()
+            terminal.echo()
             columns = (title, "engine", "per second#", "MiB/s#", "p50 µs#", "p90#", "p99#", "max#")
             terminal.show_table(
                 columns, [(name_of(phase), phase.engine, *_figures(phase)) for phase in phases]
             )
-    click.echo()
+    terminal.echo()
     for sentence in report.judgement.sentences:
-        click.echo(f"- {sentence}")
-    click.echo()
-    click.echo("settings for this disk:")
+        terminal.echo(f"- {sentence}")
+    terminal.echo()
+    terminal.echo("settings for this disk:")
     for name, value in report.judgement.settings.items():
-        click.echo(f"  {name}: {value}")
-    click.echo("good" if report.judgement.is_good else "not fit for a journal")
+        terminal.echo(f"  {name}: {value}")
+    terminal.echo("good" if report.judgement.is_good else "not fit for a journal")
 
 
 def _file_name(phase: Phase) -> str:

@@ -81,7 +81,8 @@ def create_divert(
     if is_json:
         terminal.show_json(made)
     else:
-        click.echo(f"divert {made['name']} from {made['address']} to {made['forwardingAddress']}")
+        target = made["forwardingAddress"]
+        terminal.echo(f"divert {made['name']} from {made['address']} to {target}")
 
 
 @divert.command("delete", short_help="Delete a divert.")
@@ -97,4 +98,4 @@ def delete_divert(
     if is_json:
         terminal.show_json({"deleted": name})
     else:
-        click.echo(f"divert {name} deleted")
+        terminal.echo(f"divert {name} deleted")

@@ -53,7 +53,7 @@ def drain(
         raise click.UsageError("--cancel and --to exclude one another")
     if cancel:
         client.call("DELETE", "/drain")
-        click.echo("clients are let in again; what has moved stays where it is")
+        terminal.echo("clients are let in again; what has moved stays where it is")
         return 0
     if target is None:
         show_one(client.call("GET", "/drain"), is_json)
@@ -66,7 +66,7 @@ def drain(
     if is_json:
         terminal.show_json(state)
     elif state["phase"] == "draining":
-        click.echo(f"draining into {target}; `vespiary drain` says how far it is")
+        terminal.echo(f"draining into {target}; `vespiary drain` says how far it is")
     else:
         _show_end(state, target)
     return 0 if state["phase"] in ("drained", "draining") else 1
@@ -96,15 +96,14 @@ def _wanted(target: str, password_file: Path | None) -> dict[str, str]:
 def _show_progress(state: dict[str, Any]) -> None:
     if sys.stderr.isatty():
         said = f"  {state['reason']}" if state["reason"] else ""
-        line = f"{state['moved']} moved, {state['messagesLeft']} left{said}"
-        click.echo(f"\r{line[:118]:<118}", nl=False, err=True)
+        terminal.rewrite_line(f"{state['moved']} moved, {state['messagesLeft']} left{said}")
 
 
 def _show_end(state: dict[str, Any], target: str) -> None:
     if sys.stderr.isatty():
-        click.echo(err=True)
+        terminal.echo(err=True)
     seconds = (state["endedMs"] - state["startedMs"]) / 1000
-    click.echo(
+    terminal.echo(
         f"{state['moved']} messages ({state['movedBytes']} bytes) moved to {target} in "
         f"{seconds:.1f} s; {state['messagesLeft']} are left"
     )

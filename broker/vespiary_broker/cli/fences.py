@@ -55,4 +55,4 @@ def delete_fence(
     if is_json:
         terminal.show_json({"deleted": name})
     else:
-        click.echo(f"fence {name} deleted")
+        terminal.echo(f"fence {name} deleted")

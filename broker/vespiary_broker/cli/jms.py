@@ -167,7 +167,7 @@ def unbind(name: str, api_url: str, password_file: Path | None, is_json: bool) -
     if is_json:
         terminal.show_json({"unbound": name})
     else:
-        click.echo(f"JNDI name {name} taken away")
+        terminal.echo(f"JNDI name {name} taken away")
 
 
 @jms.command("properties", short_help="Print the JNDI names as jndi.properties.")
@@ -178,7 +178,7 @@ def properties(api_url: str, password_file: Path | None, is_json: bool) -> None:
     if is_json:
         terminal.show_json({"properties": text})
     else:
-        click.echo(text, nl=False)
+        terminal.echo(text, nl=False)
 
 
 def _show_made(made: dict[str, Any], is_json: bool) -> None:
@@ -186,4 +186,4 @@ def _show_made(made: dict[str, Any], is_json: bool) -> None:
         terminal.show_json(made)
         return
     names = ", ".join(made["jndiNames"]) or "no JNDI name"
-    click.echo(f"{made['kind']} {made['name']}, {names}")
+    terminal.echo(f"{made['kind']} {made['name']}, {names}")

@@ -51,15 +51,15 @@ def compact_command(folder: Path, config: Path | None, is_json: bool) -> int:
             }
         )
     else:
-        click.echo(f"before: {_line(done.before)}")
-        click.echo(f"after:  {_line(done.after)}")
+        terminal.echo(f"before: {_line(done.before)}")
+        terminal.echo(f"after:  {_line(done.after)}")
         counts = done.after.compaction
-        click.echo(
+        terminal.echo(
             f"moved {counts.moved_messages} messages, "
             f"{units.format_size_rounded(counts.moved_bytes)}, out of {counts.files} files"
         )
         if not done.is_complete:
-            click.echo("not all that could be: the disk is full")
+            terminal.echo("not all that could be: the disk is full")
     return int(not done.is_complete)
 
 

@@ -221,13 +221,13 @@ def show_bodies(bodies: CopiedBodies) -> None:
     """Say what became of the bodies of large messages."""
     if bodies.files:
         size = units.format_size_rounded(bodies.size_bytes)
-        click.echo(f"  {bodies.files} bodies of large messages ({size}) in {bodies.folder}")
+        terminal.echo(f"  {bodies.files} bodies of large messages ({size}) in {bodies.folder}")
     for lost in bodies.lost[:_LOST_SHOWN]:
-        click.echo(f"  lost: {lost}")
+        terminal.echo(f"  lost: {lost}")
     if len(bodies.lost) > _LOST_SHOWN:
-        click.echo(f"  lost: {len(bodies.lost) - _LOST_SHOWN} more bodies of large messages")
+        terminal.echo(f"  lost: {len(bodies.lost) - _LOST_SHOWN} more bodies of large messages")
     if bodies.lost:
-        click.echo("  messages without their body stay in their queue, undelivered")
+        terminal.echo("  messages without their body stay in their queue, undelivered")
 
 
 def queue_names(bindings: dict[str, bytes]) -> dict[int, str]:

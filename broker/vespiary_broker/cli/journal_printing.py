@@ -67,12 +67,12 @@ def _print(
 ) -> Finding:
     verify = OpeningParts().verify
     if not is_json:
-        click.echo(f"{place}: journal of kind {form.kind.name}")
+        terminal.echo(f"{place}: journal of kind {form.kind.name}")
     for entry in list_journal(place, form, disk, verify, is_safe=is_safe, has_reclaimed=reclaimed):
         if is_json:
             terminal.show_json(entry.to_json())
         else:
-            click.echo(entry_line(entry))
+            terminal.echo_line(entry_line(entry))
     live = LiveSet()
     report = read_journal(place, form=form, disk=disk, verify=verify, live=live)
     names.update(queue_names(live.bindings))
@@ -143,17 +143,17 @@ def _summary(report: JournalReport, names: dict[int, str]) -> dict[str, Any]:
 
 
 def _show_summary(report: JournalReport, names: dict[int, str]) -> None:
-    click.echo(f"summary of {report.folder}: {report.finding}")
+    terminal.echo(f"summary of {report.folder}: {report.finding}")
     if report.error_text:
-        click.echo(f"  {report.error_text}")
+        terminal.echo(f"  {report.error_text}")
     for name, count in report.records_by_type.items():
-        click.echo(f"  {count} records of type {name}")
+        terminal.echo(f"  {count} records of type {name}")
     if report.bindings:
-        click.echo(f"  {report.bindings} live bindings")
+        terminal.echo(f"  {report.bindings} live bindings")
     else:
-        click.echo(f"  {sum(report.live_messages.values())} surviving messages")
+        terminal.echo(f"  {sum(report.live_messages.values())} surviving messages")
     for number, count in report.live_messages.items():
         name = f" ({names[number]})" if number in names else ""
-        click.echo(f"    queue {number}{name}: {count}")
-    click.echo(f"  {len(report.prepared_transactions)} prepared transactions")
-    click.echo(f"  {report.voided_transactions} transactions without a commit that counts")
+        terminal.echo(f"    queue {number}{name}: {count}")
+    terminal.echo(f"  {len(report.prepared_transactions)} prepared transactions")
+    terminal.echo(f"  {report.voided_transactions} transactions without a commit that counts")

@@ -238,7 +238,7 @@ class _Needs:
             if self._has_bindings
             else "use the data folder as DIR, or put the broker's bindings beside this journal"
         )
-        click.echo(f"messages by queue id that are in no binding: {numbers} ({cure})")
+        terminal.echo(f"messages by queue id that are in no binding: {numbers} ({cure})")
 
 
 def _encoded(value: dict[str, Any]) -> bytes:
@@ -256,7 +256,7 @@ def _show(report: SalvageReport) -> None:
         else f"{sum(report.live_messages.values())} messages"
     )
     places = f"{len(report.losses)} {'place' if len(report.losses) == 1 else 'places'}"
-    click.echo(
+    terminal.echo(
         f"{report.folder}: {saved} saved in {report.target}, from {report.blocks} blocks of "
         f"{report.files_read} files; {places} lost"
     )
@@ -271,17 +271,17 @@ def _show(report: SalvageReport) -> None:
             if loss.first_sequence
             else "blocks not known"
         )
-        click.echo(f"  lost: {loss.file}:{loss.offset} to {loss.end}, {blocks}: {loss.what}")
+        terminal.echo(f"  lost: {loss.file}:{loss.offset} to {loss.end}, {blocks}: {loss.what}")
     if report.losses and report.kind == MESSAGE_FORM.kind.name:
-        click.echo("  acknowledgements may be among what was lost: such messages come again")
+        terminal.echo("  acknowledgements may be among what was lost: such messages come again")
     for number, count in report.uncommitted.items():
-        click.echo(f"  transaction {number} without COMMIT: {count} members")
+        terminal.echo(f"  transaction {number} without COMMIT: {count} members")
     for number in report.incomplete:
-        click.echo(f"  transaction {number} was committed, and members of it are missing")
+        terminal.echo(f"  transaction {number} was committed, and members of it are missing")
     for number in report.prepared:
-        click.echo(f"  transaction {number} is prepared and was copied as it is")
+        terminal.echo(f"  transaction {number} is prepared and was copied as it is")
     if report.left_in_pages:
-        click.echo(
+        terminal.echo(
             f"  {report.left_in_pages} messages stand in page files alone and were not saved: "
             "`vespiary page print` shows what is in them"
         )

@@ -126,5 +126,5 @@ def remove_command(config: Path | None, data: Path | None, name: str) -> int:
     if not count:
         terminal.show_failure(f"there is no copy {name}")
         return 1
-    click.echo(f"removed {name} from {count} folders")
+    terminal.echo(f"removed {name} from {count} folders")
     return 0

@@ -287,7 +287,7 @@ def _show_export(report: ExportReport, text_file: Path, *, is_json: bool) -> Non
         f"({units.format_size_rounded(report.record_bytes)}) of {report.files} files "
         f"written to {'standard output' if str(text_file) == _STANDARD else text_file}{end}"
     )
-    click.echo(sentence, err=str(text_file) == _STANDARD)
+    terminal.echo(sentence, err=str(text_file) == _STANDARD)
     if str(text_file) != _STANDARD:
         show_bodies(report.bodies)
 
@@ -462,7 +462,7 @@ def _show_import(report: ImportReport, *, is_json: bool) -> None:
         terminal.show_json(dataclasses.asdict(report))
         return
     before = f", {report.resumed_records} of them were there" if report.resumed_records else ""
-    click.echo(
+    terminal.echo(
         f"{report.folder}: {report.records} records in {report.files} files{before}; "
         "a broker may start from it"
     )

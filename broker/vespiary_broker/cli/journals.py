@@ -107,7 +107,7 @@ def verify(folders: tuple[Path, ...], large: Path | None, is_json: bool) -> int:
         terminal.show_json([_as_json(result) for result in results])
     else:
         for result in results:
-            click.echo(_verdict(result.report, result.finding, result.blocks, result.bodies))
+            terminal.echo(_verdict(result.report, result.finding, result.blocks, result.bodies))
             for problem in result.problems:
                 _show_problem(problem)
     return int(any(result.finding is Finding.BAD for result in results))
@@ -141,9 +141,9 @@ def _show_problem(problem: Problem) -> None:
     place = f"{problem.file}:{problem.offset}: {block}"
     if problem.kind is ProblemKind.BODY:
         place = problem.file
-    click.echo(f"  {place}: {problem.kind}: {problem.what}")
-    click.echo(f"    meaning: {problem.meaning}")
-    click.echo(f"    what to do: {problem.cure}")
+    terminal.echo(f"  {place}: {problem.kind}: {problem.what}")
+    terminal.echo(f"    meaning: {problem.meaning}")
+    terminal.echo(f"    what to do: {problem.cure}")
 
 
 def _time(time_ms: int) -> str | None:
@@ -155,21 +155,21 @@ def _time(time_ms: int) -> str | None:
 
 def _show_info(report: JournalReport, names: dict[int, str]) -> None:
     blocks = sum(file.blocks for file in report.files)
-    click.echo(_verdict(report, report.finding, blocks))
-    click.echo(f"kind {report.kind}, id {report.journal_id or '-'}")
-    click.echo(f"last block {report.sequence}, known to be durable up to {report.watermark}")
+    terminal.echo(_verdict(report, report.finding, blocks))
+    terminal.echo(f"kind {report.kind}, id {report.journal_id or '-'}")
+    terminal.echo(f"last block {report.sequence}, known to be durable up to {report.watermark}")
     is_message = report.kind == MESSAGE_FORM.kind.name
     columns = ("file", "state", "id#", "size#", "used#", "blocks#", "records#", "sealed")
     more = ("live#", "live bytes#", "last write", "kept by") if is_message else ("last write",)
     terminal.show_table((*columns, *more), [_row(file, is_message) for file in report.files])
     if report.records_by_type:
         parts = (f"{count} {name}" for name, count in report.records_by_type.items())
-        click.echo(f"records: {', '.join(parts)}")
+        terminal.echo(f"records: {', '.join(parts)}")
     if is_message:
         _show_messages(report, names)
     else:
-        click.echo(f"bindings: {report.bindings}")
-    click.echo()
+        terminal.echo(f"bindings: {report.bindings}")
+    terminal.echo()
 
 
 def _row(file: FileReport, is_message: bool) -> tuple[object, ...]:
@@ -197,23 +197,23 @@ def _by_queue(counts: dict[int, int], names: dict[int, str]) -> str:
 
 
 def _show_messages(report: JournalReport, names: dict[int, str]) -> None:
-    click.echo(f"live messages: {_by_queue(report.live_messages, names) or 'none'}")
+    terminal.echo(f"live messages: {_by_queue(report.live_messages, names) or 'none'}")
     if report.paged_messages:
-        click.echo(f"in {report.pages} pages: {_by_queue(report.paged_messages, names)}")
-    click.echo(
+        terminal.echo(f"in {report.pages} pages: {_by_queue(report.paged_messages, names)}")
+    terminal.echo(
         f"live: {units.format_size_rounded(report.live_bytes)}, "
         f"{report.live_percent} % of the files in use"
     )
     if (oldest := report.oldest) is not None:
         sent_to = f" to {oldest.address}" if oldest.address else ""
-        click.echo(
+        terminal.echo(
             f"oldest: queue {oldest.queue_id}, message {oldest.sequence}, "
             f"arrived {_time(oldest.arrival_ms)}{sent_to}, at {oldest.file}:{oldest.offset}"
         )
     if report.voided_transactions:
-        click.echo(f"transactions without commit: {report.voided_transactions}")
+        terminal.echo(f"transactions without commit: {report.voided_transactions}")
     if report.prepared_transactions:
-        click.echo(f"prepared transactions: {len(report.prepared_transactions)}")
+        terminal.echo(f"prepared transactions: {len(report.prepared_transactions)}")
 
 
 journal.add_command(compact_command)

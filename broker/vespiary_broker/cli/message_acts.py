@@ -80,11 +80,11 @@ def _act(name: str, act: str, sentence: str, options: dict[str, Any], **fields: 
     if is_json:
         terminal.show_json(task)
     elif task["state"] == "running":
-        click.echo(f"task {task['id']} goes on: {act} {name}")
+        terminal.echo(f"task {task['id']} goes on: {act} {name}")
     elif task["state"] == "done":
-        click.echo(f"{task['messages']} {sentence}")
+        terminal.echo(f"{task['messages']} {sentence}")
         if task["kept"]:
-            click.echo(f"{task['kept']} stay: no queue takes them", err=True)
+            terminal.echo(f"{task['kept']} stay: no queue takes them", err=True)
     if task["state"] in ("failed", "cancelled"):
         done = f"{task['messages']} messages were done with before"
         raise terminal.CommandFailed(
@@ -234,7 +234,7 @@ def count(
     if is_json:
         terminal.show_json({"messages": found})
     else:
-        click.echo(str(found))
+        terminal.echo(str(found))
 
 
 MESSAGE_COMMANDS: Final = (

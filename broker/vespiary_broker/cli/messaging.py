@@ -7,7 +7,6 @@ message when it has been printed. Called by `program`.
 from __future__ import annotations
 
 import base64
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -132,7 +131,7 @@ def send(
         terminal.show_json({"destination": destination, "confirmed": count, "seconds": seconds})
     else:
         what = "1 message" if count == 1 else f"{count} messages"
-        click.echo(f"{what} to {destination}: confirmed in {seconds:.3f} s")
+        terminal.echo(f"{what} to {destination}: confirmed in {seconds:.3f} s")
 
 
 def _send_all(
@@ -190,7 +189,12 @@ def _pair(text: str) -> tuple[str, str]:
 )
 @click.option("--follow", is_flag=True, help="Go on until Ctrl-C.")
 @click.option("--headers", "is_with_headers", is_flag=True, help="Print the headers as well.")
-@click.option("--raw", "is_raw", is_flag=True, help="Bodies as they are: no line feed is added.")
+@click.option(
+    "--raw",
+    "is_raw",
+    is_flag=True,
+    help="Bodies as they are: no line feed is added, and nothing is escaped.",
+)
 @connection_options
 @click.option("--json", "is_json", is_flag=True, help="Print each message as one line of JSON.")
 def receive(
@@ -280,13 +284,8 @@ def _receive_all(
 
 def _print(message: Message, *, is_with_headers: bool, is_raw: bool) -> None:
     if is_with_headers:
-        for name, value in message.headers:
-            click.echo(f"{name}: {value}")
-        click.echo()
-    sys.stdout.buffer.write(message.body)
-    if not is_raw and not message.body.endswith(b"\n"):
-        sys.stdout.buffer.write(b"\n")
-    sys.stdout.flush()
+        terminal.show_headers(message.headers, is_raw=is_raw)
+    terminal.show_body(message.body, is_raw=is_raw, ends_line=not is_raw)
 
 
 def _plain(message: Message) -> dict[str, Any]:

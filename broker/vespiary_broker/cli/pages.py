@@ -57,20 +57,20 @@ def verify(places: tuple[Path, ...], is_json: bool) -> int:
         for report in reports:
             _show(report)
         damaged = sum(not report.is_good for report in reports)
-        click.echo(f"{len(reports)} pages, {damaged} of them damaged")
+        terminal.echo(f"{len(reports)} pages, {damaged} of them damaged")
     return int(any(not report.is_good for report in reports))
 
 
 def _show(report: PageReport) -> None:
     verdict = "good" if report.is_good else "BAD"
     queues = ", ".join(f"queue {number}: {count}" for number, count in report.places.items())
-    click.echo(
+    terminal.echo(
         f"{report.path}: {verdict}: page {report.page_id} of {report.address!a}, "
         f"{units.format_size_rounded(report.size_bytes)}, {report.blocks} blocks, "
         f"{report.records} messages{f', places in {queues}' if queues else ''}"
     )
     for problem in report.problems:
-        click.echo(f"  {problem.offset}: {problem.what}")
+        terminal.echo(f"  {problem.offset}: {problem.what}")
 
 
 @page.command("print", short_help="Print every message of pages.")
@@ -89,5 +89,5 @@ def print_command(places: tuple[Path, ...], safe: bool, is_json: bool) -> int:
             if is_json:
                 terminal.show_json(entry.to_json())
             else:
-                click.echo(entry_line(entry))
+                terminal.echo_line(entry_line(entry))
     return int(is_refused)

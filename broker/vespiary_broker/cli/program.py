@@ -200,7 +200,7 @@ class Program(click.Group):
 
 def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
     if is_asked and not context.resilient_parsing:
-        click.echo(f"vespiary {VERSION}")
+        terminal.echo(f"vespiary {VERSION}")
         context.exit()
 
 
@@ -286,7 +286,7 @@ def _report(error: Exception) -> None:
 
     text = traceback.format_exc()
     if os.environ.get(DEBUG_VARIABLE):
-        click.echo(text, err=True, nl=False)
+        terminal.echo(text, err=True, nl=False)
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     try:
         with tempfile.NamedTemporaryFile(

@@ -96,7 +96,7 @@ def create_queue(
     if is_json:
         terminal.show_json(made)
     else:
-        click.echo(f"queue {made['name']} of address {made['address']}, {made['routingType']}")
+        terminal.echo(f"queue {made['name']} of address {made['address']}, {made['routingType']}")
 
 
 @queue.command("delete", short_help="Delete a queue.")
@@ -228,7 +228,7 @@ def queue_statistics(
         shown = [{key: item[key] for _, key in columns} for item in shown]
     show_all(shown, columns, is_json)
     if count > len(shown):
-        click.echo(f"{count - len(shown)} more; see --max-rows", err=True)
+        terminal.echo(f"{count - len(shown)} more; see --max-rows", err=True)
 
 
 @queue.command("purge", short_help="Remove the messages that wait in a queue.")

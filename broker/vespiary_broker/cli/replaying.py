@@ -305,15 +305,15 @@ def _show(history: History, outcome: Outcome, target: str | None, is_json: bool)
     if is_json:
         terminal.show_json(dataclasses.asdict(counts) | dataclasses.asdict(outcome))
         return
-    click.echo(
+    terminal.echo(
         f"{counts.files} files, {counts.messages} messages, {outcome.selected} selected"
         + (f", {outcome.skipped} skipped" if outcome.skipped else "")
     )
     if counts.void:
-        click.echo(f"{counts.void} messages of transactions without commit: not replayed")
+        terminal.echo(f"{counts.void} messages of transactions without commit: not replayed")
     if counts.gaps:
-        click.echo(f"{counts.gaps} places where copies are missing")
+        terminal.echo(f"{counts.gaps} places where copies are missing")
     if outcome.lost:
-        click.echo(f"{outcome.lost} large messages without a whole body: passed over")
+        terminal.echo(f"{outcome.lost} large messages without a whole body: passed over")
     if target is not None:
-        click.echo(f"{outcome.confirmed} messages to {target}: confirmed")
+        terminal.echo(f"{outcome.confirmed} messages to {target}: confirmed")

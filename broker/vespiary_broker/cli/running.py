@@ -186,10 +186,10 @@ def event_printer() -> Callable[[dict[str, Any]], None]:
     def show(event: dict[str, Any]) -> None:
         if event["event"] == "listening":
             ports[event["name"]] = (event["host"], event["port"])
-            click.echo(_listener_line(event))
+            terminal.echo(_listener_line(event))
         elif event["event"] == "ready":
             for line in _ready_lines(event, ports):
-                click.echo(line)
+                terminal.echo(line)
         sys.stdout.flush()
 
     return show

@@ -27,7 +27,7 @@ def status(api_url: str, password_file: Path | None, is_json: bool) -> None:
         terminal.show_json(found)
     else:
         for line in _lines(found):
-            click.echo(line)
+            terminal.echo(line)
     if any(_hindrances(found)):
         raise click.exceptions.Exit(1)
 

@@ -75,7 +75,7 @@ def claim_stream(
     if is_json:
         terminal.show_json(answer)
     else:
-        click.echo(f"stream {name} of {queue} claimed by {owner}, epoch {answer['epoch']}")
+        terminal.echo(f"stream {name} of {queue} claimed by {owner}, epoch {answer['epoch']}")
 
 
 @stream.command("delete", short_help="Delete a stream.")
@@ -91,4 +91,4 @@ def delete_stream(
     if is_json:
         terminal.show_json({"deleted": name})
     else:
-        click.echo(f"stream {name} deleted")
+        terminal.echo(f"stream {name} deleted")

@@ -1,8 +1,9 @@
 """What commands print: sentences for people, objects for scripts, tables.
 
 Owns the form of output. Standard output holds results alone; errors and remarks go to standard
-error. rich is imported for tables on a terminal only, so that `run` does not pay for it. Must never
-decide what is said. Called by the commands.
+error. rich is imported for tables on a terminal only, so that `run` does not pay for it. All output
+of the commands goes through this module, because much of it is text of clients: on a terminal,
+control characters are escaped. Must never decide what is said.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
 
 from vespiary_spec.errors import VespiaryError
+from vespiary_spec.printable import printable_line, printable_text
+
+_WIDTH: Final = 118
+"""Characters of a line of progress."""
 
 
 class CommandFailed(click.ClickException):
@@ -24,15 +29,68 @@ class CommandFailed(click.ClickException):
     exit_code = 1
 
 
+def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print text, with its control characters escaped if the output is a terminal.
+
+    Args:
+        text: Lines of text.
+        err: Print to standard error.
+        nl: End with a line feed.
+    """
+    stream = sys.stderr if err else sys.stdout
+    click.echo(printable_text(text) if stream.isatty() else text, err=err, nl=nl)
+
+
+def echo_line(text: str, *, is_raw: bool = False) -> None:
+    """Print one line. On a terminal, text of clients in it cannot begin a line of its own.
+
+    Args:
+        text: The line.
+        is_raw: Print it as it is, also to a terminal.
+    """
+    click.echo(printable_line(text) if sys.stdout.isatty() and not is_raw else text)
+
+
+def rewrite_line(text: str) -> None:
+    """Show text in place of the line that the cursor is on, on a terminal at standard error."""
+    line = printable_line(text)
+    click.echo(f"\r{line[:_WIDTH]:<{_WIDTH}}", nl=False, err=True)
+
+
+def show_headers(headers: Iterable[tuple[str, str]], *, is_raw: bool) -> None:
+    """Print the headers of a message, one a line, and an empty line."""
+    for name, value in headers:
+        echo_line(f"{name}: {value}", is_raw=is_raw)
+    echo()
+
+
+def show_body(body: bytes, *, is_raw: bool, ends_line: bool) -> None:
+    """Print the body of a message at once.
+
+    Args:
+        body: Its bytes. A terminal gets text: what is not UTF-8, and control characters other than
+            line ends and tabs, are escaped.
+        is_raw: Print the bytes as they are, also to a terminal.
+        ends_line: Add a line feed if there is none at the end.
+    """
+    if sys.stdout.isatty() and not is_raw:
+        body = printable_text(body.decode(errors="backslashreplace")).encode()
+    if ends_line and not body.endswith(b"\n"):
+        body += b"\n"
+    sys.stdout.flush()
+    sys.stdout.buffer.write(body)
+    sys.stdout.buffer.flush()
+
+
 def show_json(value: Any) -> None:
     """Print one object as one line of JSON, at once."""
-    click.echo(msgspec.json.encode(value))
+    echo(msgspec.json.encode(value).decode())
     sys.stdout.flush()
 
 
 def show_sentence(sentence: str) -> None:
     """Print a sentence about what happened to standard error."""
-    click.echo(f"vespiary: {sentence}", err=True)
+    echo(f"vespiary: {sentence}", err=True)
 
 
 def show_failure(sentence: str, *, is_json: bool = False) -> None:
@@ -58,7 +116,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     """
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
-        _show_rich(columns, cells)
+        _show_rich(columns, [[printable_line(cell) for cell in row] for row in cells])
         return
     headings = [column.rstrip("#") for column in columns]
     lines = [headings, *cells]
@@ -68,7 +126,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
             cell.rjust(width) if column.endswith("#") else cell.ljust(width)
             for cell, width, column in zip(line, widths, columns, strict=True)
         ]
-        click.echo("  ".join(parts).rstrip())
+        echo("  ".join(parts).rstrip())
 
 
 def _show_rich(columns: Sequence[str], cells: list[list[str]]) -> None:
@@ -114,5 +172,5 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
         console=Console(stderr=True),
         transient=True,
     ) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(printable_line(what), total=total)
         yield lambda steps: bar.advance(task, steps)

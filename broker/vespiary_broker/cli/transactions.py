@@ -74,7 +74,7 @@ def forget(xid: str, api_url: str, password_file: Path | None, is_json: bool) ->
     if is_json:
         terminal.show_json({"forgotten": xid})
     else:
-        click.echo(f"transaction {xid} forgotten")
+        terminal.echo(f"transaction {xid} forgotten")
 
 
 def _decide(act: str, xid: str, client: ApiClient, is_json: bool) -> None:
@@ -82,7 +82,7 @@ def _decide(act: str, xid: str, client: ApiClient, is_json: bool) -> None:
     if is_json:
         terminal.show_json(answer)
     else:
-        click.echo(f"transaction {xid}: {answer['state']}")
+        terminal.echo(f"transaction {xid}: {answer['state']}")
 
 
 def _members(members: list[dict[str, Any]]) -> str:

@@ -81,7 +81,7 @@ def add(
     else:
         password = "-"  # noqa: S105  (refused before it is used)
     add_user(path, name, password, roles=roles)
-    click.echo(f"added {name} to {path}")
+    terminal.echo(f"added {name} to {path}")
 
 
 @user.command("remove", short_help="Remove a user.")
@@ -91,7 +91,7 @@ def remove(name: str, config: Path | None, data: Path | None, file: Path | None)
     """Remove the user NAME. Connections that are open stay."""
     path = _path(config, data, file)
     remove_user(path, name)
-    click.echo(f"removed {name} from {path}")
+    terminal.echo(f"removed {name} from {path}")
 
 
 @user.command("password", short_help="Change a password.")
@@ -108,7 +108,7 @@ def password(
     """Change the password of the user NAME; its roles stay."""
     path = _path(config, data, file)
     set_password(path, name, read_password(name, password_file, is_new=True, what="new password"))
-    click.echo(f"changed the password of {name} in {path}")
+    terminal.echo(f"changed the password of {name} in {path}")
 
 
 @user.command("roles", short_help="Change a user's roles.")
@@ -128,7 +128,7 @@ def roles(
     """
     path = _path(config, data, file)
     set_roles(path, name, roles)
-    click.echo(f"{name} in {path}: {', '.join(sorted(set(roles))) or 'no roles'}")
+    terminal.echo(f"{name} in {path}: {', '.join(sorted(set(roles))) or 'no roles'}")
 
 
 @user.command("list", short_help="List users.")
@@ -145,4 +145,4 @@ def list_users(config: Path | None, data: Path | None, file: Path | None, is_jso
             ("user", "roles"), [(u.name, ", ".join(sorted(u.roles))) for u in users]
         )
     else:
-        click.echo(f"no users in {path}: clients of this machine need no login")
+        terminal.echo(f"no users in {path}: clients of this machine need no login")

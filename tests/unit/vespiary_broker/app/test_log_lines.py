@@ -39,3 +39,14 @@ def test_traceback_is_indented() -> None:
     assert first.endswith("event=failed")
     assert all(text.startswith("    ") for text in rest)
     assert rest[-1] == "    ValueError: x"
+
+
+def test_control_characters_of_clients_are_escaped() -> None:
+    line = _format("client connected client-id=%s", "a\x1b[2J\x9b1m\x00\u202eb")
+    assert line.endswith(r"client-id=a\u001b[2J\u009b1m\u0000\u202eb")
+    try:
+        raise ValueError("x\x1b[2J\ry")
+    except ValueError as error:
+        traced = _format("failed", exc_info=(ValueError, error, error.__traceback__))
+    assert "\x1b" not in traced
+    assert "\r" not in traced

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from vespiary_broker.cli import terminal
+from vespiary_spec.errors import ConfigError
 
 
 class Terminal(io.StringIO):
@@ -40,3 +41,44 @@ def test_progress_shows_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch):
     with terminal.progress("sending", 10) as advance:
         advance(10)
     assert quiet.getvalue() == ""
+
+
+CONTROLS = "a\x1b]0;x\x07\x9b2J\x7f\u202e."
+ESCAPED = r"a\u001b]0;x\u0007\u009b2J\u007f\u202e."
+
+
+def test_control_characters_are_escaped_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+):
+    def show() -> None:
+        terminal.echo(f"one\ntwo\t{CONTROLS}")
+        terminal.echo_line(f"one\n{CONTROLS}")
+        terminal.show_headers([("name", CONTROLS)], is_raw=False)
+        terminal.show_json({"name": CONTROLS})
+        terminal.show_table(("name",), [(CONTROLS,)])
+        terminal.show_body(f"{CONTROLS}\r\n".encode() + b"\xff", is_raw=False, ends_line=True)
+
+    show()
+    assert capsysbinary.readouterr().out.count("\u202e.".encode()) == 6
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    show()
+    text = capsysbinary.readouterr().out.decode()
+    assert text.count(ESCAPED) == 6
+    assert "\x1b" not in text
+    assert f"one\ntwo\t{ESCAPED}\none\\u000a{ESCAPED}\n" in text
+    assert f"{ESCAPED}\r\n\\xff\n" in text
+    terminal.show_body(CONTROLS.encode(), is_raw=True, ends_line=False)
+    terminal.show_headers([("name", CONTROLS)], is_raw=True)
+    assert capsysbinary.readouterr().out.decode() == f"{CONTROLS}name: {CONTROLS}\n\n"
+
+
+def test_errors_with_remote_text_are_escaped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    terminal.show_failure(f"the broker said {CONTROLS}")
+    terminal.show_error(ConfigError("no such thing", path="x", value=CONTROLS))
+    error = capsys.readouterr().err
+    assert error.count(r"\u001b") == 2
+    assert "\x1b" not in error
