@@ -117,6 +117,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Br
     (configuration,) = [block for block in blocks_of(FIRST.read_text()) if block.file]
     ports = {"61616": 0, "61617": 0}
     newcomer = Newcomer(folder, ports)
+    (folder / "data").mkdir(mode=0o750)  # `make run` has made it
     newcomer.run(add_user.text)
     newcomer.run(make_certificate.text)
     newcomer.write(configuration.file, configuration.text)

@@ -176,7 +176,7 @@ def test_dead_letters_expire_by_the_settings_of_their_address_and_over_a_kill(
     client = Client(broker)
     for number in range(3):
         client.send("/queue/jobs", b"%d" % number)
-    said = run_command(broker, "queue", "send-to-dead-letter", "jobs")
+    said = run_command(broker, "queue", "send-to-dead-letter", "jobs", "--yes")
     assert "3 messages of jobs are dead letters" in said
     client.send("/queue/DLQ", b"sent there")
     broker.kill()
@@ -324,7 +324,7 @@ def test_an_administrator_sends_dead_letters_back(
     for number in range(100):
         client.connection.send("/queue/orders", b"%d" % number, headers={"persistent": "true"})
     client.send("/queue/orders", b"last")
-    assert "101 messages" in run_command(broker, "queue", "send-to-dead-letter", "orders")
+    assert "101 messages" in run_command(broker, "queue", "send-to-dead-letter", "orders", "--yes")
     assert (ready(broker, "orders"), ready(broker, "DLQ")) == (0, 101)
     assert "101 messages" in run_command(broker, "queue", "retry", "DLQ")
     broker.kill()

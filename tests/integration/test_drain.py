@@ -176,7 +176,7 @@ def test_what_cannot_be_moved_is_said_and_nothing_of_it_is_lost(tmp_path: Path) 
         assert "the queue orders does not take a message" in state["reason"]
         assert numbers(source, "orders") == list(range(10))
         run_command(target, "queue", "update", "orders", "--filter", "")
-        said = run_command(source, "drain", "--to", address(target))
+        said = run_command(source, "drain", "--yes", "--to", address(target))
         assert "10 messages" in said
         assert "0 are left" in said
         assert "drained" in run_command(source, "drain")

@@ -61,7 +61,9 @@ def test_paged_messages_are_counted_copied_moved_and_removed(tmp_path: Path):
         assert "100 messages removed" in run_command(
             broker, "queue", "remove", "other", "--limit", "100", "--yes"
         )
-        assert "1500 messages moved" in run_command(broker, "queue", "move", "deep", "other")
+        assert "1500 messages moved" in run_command(
+            broker, "queue", "move", "deep", "other", "--yes"
+        )
         assert numbers(broker, "deep") == []
         assert numbers(broker, "other") == list(range(1500))
         broker.kill()
@@ -86,7 +88,7 @@ def test_large_bodies_go_along_and_are_there_as_long_as_anybody_has_them(tmp_pat
         for name in ("second", "third"):
             run_command(broker, "queue", "create", name)
         assert "2 messages copied" in run_command(broker, "queue", "copy", "big", "second")
-        assert "2 messages moved" in run_command(broker, "queue", "move", "big", "third")
+        assert "2 messages moved" in run_command(broker, "queue", "move", "big", "third", "--yes")
         said = run_command(broker, "queue", "change-priority", "third", "9")
         assert "2 messages of third have priority 9" in said
         assert "2 messages removed" in run_command(
@@ -172,8 +174,11 @@ def test_what_is_wrong_is_said(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker, "orders", 1)
         for arguments, says in (
-            (("move", "orders", "nowhere"), "there is no queue nowhere to move messages to"),
-            (("move", "orders", "orders"), "the queue that they are in"),
+            (
+                ("move", "orders", "nowhere", "--yes"),
+                "there is no queue nowhere to move messages to",
+            ),
+            (("move", "orders", "orders", "--yes"), "the queue that they are in"),
             (("copy", "nowhere", "orders"), "There is no queue 'nowhere'"),
             (("remove", "orders", "--id", "x", "--yes"), "this is no message-id of the queue"),
             (("count", "orders", "--filter", "n ="), "selector"),

@@ -38,13 +38,13 @@ def test_a_broker_has_again_what_it_had_when_it_was_copied(tmp_path: Path) -> No
     with BrokerProcess(data) as broker:
         assert take_numbered(broker.port(), QUEUE, 30) == list(range(30))
         send_numbered(broker.port(), QUEUE, range(100, 120))
-        assert "in use" in journal(data, "restore-snapshot", NAME, code=1).lower()
+        assert "in use" in journal(data, "restore-snapshot", NAME, "--yes", code=1).lower()
     assert NAME in journal(data, "snapshots")
-    journal(data, "restore-snapshot", "another", code=1)
-    journal(data, "restore-snapshot", NAME)
+    journal(data, "restore-snapshot", "another", "--yes", code=1)
+    journal(data, "restore-snapshot", NAME, "--yes")
     with BrokerProcess(data) as broker:
         assert take_numbered(broker.port(), QUEUE, 100) == list(range(100))
     replaced = sorted(data.rglob(f".vespiary-replaced-{NAME}"))
     assert any(list(folder.glob("activemq-data-*.hq")) for folder in replaced), "nothing is deleted"
     with BrokerProcess(data):
-        assert "removed" in journal(data, "remove-snapshot", NAME), "it may run"
+        assert "removed" in journal(data, "remove-snapshot", NAME, "--yes"), "it may run"

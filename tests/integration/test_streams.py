@@ -354,7 +354,7 @@ def test_gaps_are_told_with_their_reasons(tmp_path: Path):
         wait_for(lambda: stream.range(0, stream.head()).sequences == [1, 2, 5, 6, 7, 8])
         assert stream.range(0, 8).gaps == [(3, 4, "expired")]
         run_command(broker, "queue", "create", "aside")
-        run_command(broker, "queue", "move", QUEUE, "aside", "--limit", "1")
+        run_command(broker, "queue", "move", QUEUE, "aside", "--yes", "--limit", "1")
         run_command(broker, "queue", "remove", QUEUE, "--limit", "1", "--yes")
         assert stream.range(0, 8).gaps == [
             (1, 1, "moved"), (2, 2, "removed"), (3, 4, "expired"),

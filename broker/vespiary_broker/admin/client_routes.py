@@ -37,6 +37,7 @@ CLIENT_ROUTES: Final = (
         tag="consumers",
         handler=Api.consumers,
         answers={200: records.ConsumerPage},
+        problems=(400, 404),
         query=(
             *PAGE,
             QueryParameter(

@@ -241,6 +241,8 @@ class Api:
         """List consumers."""
         items = [shown(state, records.Consumer) for state in self.broker.consumers()]
         queue, after = call.query["queue"], call.query["after"]
+        if queue is not None:
+            self._queue(queue)
         items.sort(key=lambda item: (item.connection, item.subscription))
         if queue is not None:
             items = [item for item in items if item.queue == queue]

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from vespiary_broker.cli import terminal
+from vespiary_spec.printable import printable_line
 
 routing_type_option = click.option(
     "--routing-type",
@@ -60,15 +61,19 @@ def _cell(value: Any) -> str:
 def confirm(question: str, is_sure: bool) -> None:
     """Ask before something is lost.
 
+    Args:
+        question: What is about to happen, as a question.
+        is_sure: Whether `--yes` was given.
+
     Raises:
-        CommandFailed: Nobody is there to be asked.
-        click.Abort: The answer was no.
+        CommandFailed: The answer was no, or standard input is no terminal.
     """
     if is_sure:
         return
     if not sys.stdin.isatty():
-        raise terminal.CommandFailed(f"{question} Say so with --yes.")
-    click.confirm(question, abort=True, err=True)
+        raise terminal.CommandFailed(f"{question} Pass --yes to confirm.")
+    if not click.confirm(printable_line(question), err=True):
+        raise terminal.CommandFailed("nothing was changed")
 
 
 def show_removed(answer: dict[str, Any], sentence: str, is_json: bool) -> None:

@@ -84,6 +84,11 @@ def close_connections(
     if queue:
         consumers = client.items("/consumers", {"queue": queue})
         chosen |= {each["connection"] for each in consumers}
+    if not chosen:
+        whose = " and ".join(
+            text for text in (user and f"user {user}", queue and f"queue {queue}") if text
+        )
+        raise terminal.CommandFailed(f"no connection belongs to {whose}; none was closed")
     confirm(f"Close {len(chosen)} connections?", yes)
     closed: list[dict[str, Any]] = [
         client.call("DELETE", f"/connections/{number}") for number in sorted(chosen)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import click
 
 from vespiary_broker.cli import terminal
-from vespiary_broker.cli.administration import show_one
+from vespiary_broker.cli.administration import confirm, show_one, yes_option
 from vespiary_broker.cli.api_client import ApiClient, api_options
 from vespiary_broker.cli.credentials import read_password, refuse_password_in_url
 
@@ -30,12 +30,14 @@ _LOOK_S: Final = 0.2
     help="First line is the password of the user in `--to`; else as for `--password-file`.",
 )
 @click.option("--no-wait", is_flag=True, help="Begin, and do not wait for the end.")
+@yes_option
 @click.option("--cancel", is_flag=True, help="End a drain and let clients in again.")
 @api_options
 def drain(
     target: str | None,
     to_password_file: Path | None,
     no_wait: bool,
+    yes: bool,
     cancel: bool,
     api_url: str,
     password_file: Path | None,
@@ -58,7 +60,9 @@ def drain(
     if target is None:
         show_one(client.call("GET", "/drain"), is_json)
         return 0
-    state = client.call("POST", "/drain", _wanted(target, to_password_file or password_file))
+    wanted = _wanted(target, to_password_file or password_file)
+    confirm(f"Close all connections and move all messages to {target}?", yes)
+    state = client.call("POST", "/drain", wanted)
     while state["phase"] == "draining" and not no_wait:
         _show_progress(state)
         time.sleep(_LOOK_S)

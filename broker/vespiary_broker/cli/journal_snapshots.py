@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from vespiary_broker.cli import terminal
+from vespiary_broker.cli.administration import confirm, yes_option
 from vespiary_broker.cli.instance import config_option, data_option, load_instance
 from vespiary_broker.store import snapshot
 from vespiary_spec import units
@@ -78,7 +79,8 @@ def snapshot_command(
     """Copy journals, pages and large messages of a broker that is stopped.
 
     Each folder gets a folder `.vespiary-snapshot-NAME`. There has to be room for it on each volume;
-    otherwise nothing is written. A copy that is there already is left as it is.
+    otherwise nothing is written. A copy that is there already is left as it is, and is an error
+    without --before.
 
     Exit codes: 0 done, 1 no room or in use, 2 usage.
     """
@@ -100,8 +102,11 @@ def snapshots_command(config: Path | None, data: Path | None, is_json: bool) -> 
 @click.argument("name", metavar="NAME")
 @config_option
 @data_option
+@yes_option
 @_json_option
-def restore_command(config: Path | None, data: Path | None, name: str, is_json: bool) -> int:
+def restore_command(
+    config: Path | None, data: Path | None, name: str, yes: bool, is_json: bool
+) -> int:
     """Put back the copy NAME of a broker that is stopped.
 
     What is there now is moved into `.vespiary-replaced-NAME` in each folder. Messages that were
@@ -109,6 +114,7 @@ def restore_command(config: Path | None, data: Path | None, name: str, is_json: 
 
     Exit codes: 0 done, 1 no such copy or in use, 2 usage.
     """
+    confirm(f"Replace the broker's files by the copy {name}?", yes)
     _show(snapshot.restore(_folders(config, data), name), is_json=is_json)
     return 0
 
@@ -117,14 +123,15 @@ def restore_command(config: Path | None, data: Path | None, name: str, is_json: 
 @click.argument("name", metavar="NAME")
 @config_option
 @data_option
-def remove_command(config: Path | None, data: Path | None, name: str) -> int:
+@yes_option
+def remove_command(config: Path | None, data: Path | None, name: str, yes: bool) -> int:
     """Remove the copy NAME; the broker may run.
 
     Exit codes: 0 removed, 1 there is none, 2 usage.
     """
+    confirm(f"Remove the copy {name}?", yes)
     count = snapshot.remove(_folders(config, data), name)
     if not count:
-        terminal.show_failure(f"there is no copy {name}")
-        return 1
+        raise terminal.CommandFailed(f"there is no copy {name}")
     terminal.echo(f"removed {name} from {count} folders")
     return 0

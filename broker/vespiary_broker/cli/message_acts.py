@@ -107,12 +107,14 @@ def wait_for_task(client: ApiClient, task: dict[str, Any]) -> dict[str, Any]:
 @click.command("move", short_help="Move messages to another queue.")
 @click.argument("name")
 @click.argument("to")
+@yes_option
 @choice_options
-def move(name: str, to: str, **options: Any) -> None:
+def move(name: str, to: str, yes: bool, **options: Any) -> None:
     """Move messages that wait in the queue NAME to the queue TO, and name where they come from.
 
     `vespiary queue retry TO` brings them back. Those that consumers hold stay.
     """
+    confirm(f"Move {_what(name, options)} to {to}?", yes)
     _act(name, "move", f"messages moved from {name} to {to}", options, to=to)
 
 
@@ -190,9 +192,11 @@ def retry(name: str, **options: Any) -> None:
 
 @click.command("send-to-dead-letter", short_help="Make dead letters of the messages that wait.")
 @click.argument("name")
+@yes_option
 @choice_options
-def send_to_dead_letter(name: str, **options: Any) -> None:
+def send_to_dead_letter(name: str, yes: bool, **options: Any) -> None:
     """Move messages that wait in the queue NAME to its dead letter address."""
+    confirm(f"Make dead letters of {_what(name, options)}?", yes)
     _act(name, "send-to-dead-letter", f"messages of {name} are dead letters", options)
 
 

@@ -14,13 +14,17 @@ from vespiary_broker.cli import terminal
 from vespiary_broker.cli.journal_folders import CountingDisk, progress_steps
 from vespiary_broker.cli.journal_printing import entry_line
 from vespiary_broker.store.disk import Disk
-from vespiary_broker.store.paging.verifying import PageReport, find_pages, list_page, verify_page
+from vespiary_broker.store.paging.verifying import (
+    PageReport,
+    find_pages,
+    is_paging_folder,
+    list_page,
+    verify_page,
+)
 from vespiary_spec import units
 
 _MIB = 1024 * 1024
-_places = click.argument(
-    "places", type=click.Path(exists=True, path_type=Path), metavar="PLACE…", nargs=-1
-)
+_places = click.argument("places", type=click.Path(path_type=Path), metavar="PLACE…", nargs=-1)
 
 
 @click.group("page", short_help="Look at page files on disk.")
@@ -35,7 +39,16 @@ def page() -> None:
 def _pages_in(places: tuple[Path, ...]) -> list[Path]:
     if not places:
         raise click.UsageError("name a folder or a page")
-    return [path for place in places for path in find_pages(place, Disk())]
+    disk = Disk()
+    for place in places:
+        if not place.exists():
+            raise terminal.CommandFailed(f"there is no folder and no page {place}")
+        if place.is_dir() and not is_paging_folder(place, disk):
+            raise terminal.CommandFailed(
+                f"{place} is no paging folder: it holds neither pages nor folders of addresses. It "
+                "is the folder `paging` in a broker's data folder, or what `paging-directory` names"
+            )
+    return [path for place in places for path in find_pages(place, disk)]
 
 
 @page.command("verify", short_help="Check every byte of pages.")

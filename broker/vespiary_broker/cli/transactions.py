@@ -67,9 +67,11 @@ def rollback(xid: str, yes: bool, api_url: str, password_file: Path | None, is_j
 
 @transaction.command("forget", short_help="Forget an outcome that was decided here.")
 @click.argument("xid")
+@yes_option
 @api_options
-def forget(xid: str, api_url: str, password_file: Path | None, is_json: bool) -> None:
+def forget(xid: str, yes: bool, api_url: str, password_file: Path | None, is_json: bool) -> None:
     """Forget the outcome that was decided on the branch XID: its coordinator knows of it."""
+    confirm(f"Forget how {xid} was decided? Its coordinator must know the outcome.", yes)
     ApiClient(api_url, password_file).call("POST", f"/transactions/{segment(xid)}/forget")
     if is_json:
         terminal.show_json({"forgotten": xid})

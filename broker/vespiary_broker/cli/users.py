@@ -43,7 +43,13 @@ def _file_options(function: F) -> F:
 
 
 def _path(config: Path | None, data: Path | None, file: Path | None) -> Path:
-    return file.absolute() if file is not None else load_instance(config, data).users_file
+    path = file.absolute() if file is not None else load_instance(config, data).users_file
+    if not path.parent.is_dir():
+        raise terminal.CommandFailed(
+            f"there is no folder {path.parent}: name the broker's data folder with --data, or make "
+            "one with `vespiary create`"
+        )
+    return path
 
 
 @click.group("user", short_help="Add, remove and list users.")

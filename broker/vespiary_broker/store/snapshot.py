@@ -69,7 +69,9 @@ def take(folders: Mapping[str, Path], name: str, *, before: Mapping[str, int]) -
         folders: Its folders by kind: `journal`, `bindings` and so on.
         name: Name of the copy.
         before: Kind of file (`journal`, `page`) and the highest format that it may have. If one has
-            a higher one, a newer version has opened the files already, and nothing is copied.
+            a higher one, a newer version has opened the files already, and nothing is copied. With
+            such a condition the call may be repeated: a broker without files has nothing to copy,
+            and a copy that is whole stays as it is.
 
     Returns:
         The parts; none if nothing had to be copied.
@@ -77,13 +79,14 @@ def take(folders: Mapping[str, Path], name: str, *, before: Mapping[str, int]) -
     Raises:
         DiskFull: A volume has no room for its part. Nothing was left behind.
         JournalLocked: A broker runs on the files.
-        StorageError: The name cannot be one, or a file could not be copied.
+        StorageError: The name cannot be one, or a file could not be copied. Without a condition
+            also: there are no files of a broker, or the whole copy is there already.
 
     Durability: on return every part survives a power cut.
     """
     _check_name(name)
     disk = Disk()
-    here = _existing(folders)
+    here = _existing(folders, is_needed=not before)
     with _locked(here):
         newer = _newer(here, before)
         if newer:
@@ -92,6 +95,13 @@ def take(folders: Mapping[str, Path], name: str, *, before: Mapping[str, int]) -
         for folder in here.values():
             _remove_tree(disk, folder / f"{PREFIX}{name}{_UNFINISHED}")
         missing = [folder for folder in here.values() if not (folder / f"{PREFIX}{name}").is_dir()]
+        if not missing and not before:
+            raise StorageError(
+                "there is a copy of this name already",
+                where=str(next(iter(here.values()))),
+                measured=name,
+                cure="take another name, or remove it with `vespiary journal remove-snapshot`",
+            )
         _check_room(
             {folder: [path.stat().st_size for path in _content(folder)] for folder in missing},
             "the copy of the files does not fit",
@@ -106,7 +116,7 @@ def listed(folders: Mapping[str, Path]) -> list[Part]:
     """Return every part of every copy, by name; unfinished ones are not among them.
 
     Raises:
-        StorageError: A part cannot be read.
+        StorageError: A part cannot be read, or there are no files of a broker.
     """
     found = [
         _part(entry)
@@ -121,7 +131,8 @@ def remove(folders: Mapping[str, Path], name: str) -> int:
     """Remove a copy; return how many folders had a part of it.
 
     Raises:
-        StorageError: The name cannot be one, or a file could not be removed.
+        StorageError: The name cannot be one, there are no files of a broker, or a file could not be
+            removed.
     """
     _check_name(name)
     disk = Disk()
@@ -143,7 +154,8 @@ def restore(folders: Mapping[str, Path], name: str) -> list[Part]:
         name: Name of the copy.
 
     Raises:
-        StorageError: A folder has no part of it; nothing was changed.
+        StorageError: A folder has no part of it, or there are no files of a broker; nothing was
+            changed.
         DiskFull: A volume has no room for its part beside what is there; nothing was changed.
         JournalLocked: A broker runs on the files.
 
@@ -270,12 +282,26 @@ def _remove_tree(disk: Disk, folder: Path) -> bool:
 # --- what there is ------------------------------------------------------------------------------
 
 
-def _existing(folders: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the folders that are there, each once."""
+def _existing(folders: Mapping[str, Path], *, is_needed: bool = True) -> dict[str, Path]:
+    """Return the folders that exist, each once.
+
+    Args:
+        folders: The broker's folders by kind.
+        is_needed: Whether it is an error if none exists.
+
+    Raises:
+        StorageError: None exists, and one is needed.
+    """
     found: dict[str, Path] = {}
     for kind, folder in folders.items():
         if folder.is_dir() and folder not in found.values():
             found[kind] = folder
+    if is_needed and not found:
+        raise StorageError(
+            "there are no files of a broker here",
+            where=str(next(iter(folders.values())).parent),
+            cure="name the broker's data folder with --data, or its configuration with --config",
+        )
     return found
 
 

@@ -149,6 +149,7 @@ def test_pages_lead_through_the_whole_list_once(rig: AdminRig, name: str, count:
 
 
 def test_consumers_of_one_queue(rig: AdminRig):
+    assert ask(rig, "listConsumers", query="?queue=nowhere").status == 404
     items = ask(rig, "listConsumers", query="?queue=prices").json["items"]
     assert {item["queue"] for item in items} == {"prices"}
     assert len(items) == 3

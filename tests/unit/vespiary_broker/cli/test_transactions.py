@@ -45,14 +45,14 @@ def test_a_branch_is_decided_and_forgotten(
     rig: AdminRig, capsys: pytest.CaptureFixture[str], act: str
 ):
     assert ask(rig, act, X) == 1
-    assert "Say so with --yes" in capsys.readouterr().err
+    assert "Pass --yes to confirm" in capsys.readouterr().err
     assert ask(rig, act, X, "--yes") == 0
     assert capsys.readouterr().out == f"transaction {X}: heuristic-{act}\n"
     assert ask(rig, act, X, "--yes") == 1
     assert "XAER_PROTO" in capsys.readouterr().err
-    assert ask(rig, "forget", X, "--json") == 0
+    assert ask(rig, "forget", X, "--yes", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"forgotten": X}
-    assert ask(rig, "forget", X) == 1
+    assert ask(rig, "forget", X, "--yes") == 1
     assert "no prepared or decided transaction" in capsys.readouterr().err
 
 

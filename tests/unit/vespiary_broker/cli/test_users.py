@@ -15,6 +15,7 @@ from vespiary_spec.errors import ConfigError
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "data").mkdir()
     monkeypatch.setenv("VESPIARY_PASSWORD", "secret")
     return tmp_path / "data" / "users"
 
@@ -119,7 +120,6 @@ def test_an_empty_password_file_is_refused(path: Path, tmp_path: Path, capsys):
 
 
 def test_a_damaged_file_is_not_overwritten(path: Path, capsys):
-    path.parent.mkdir()
     path.write_text("alice nonsense\n")
     assert user(path, "add", "bob") == 1
     assert f"{path}:1" in capsys.readouterr().err

@@ -64,12 +64,14 @@ def test_what_was_copied_comes_back_byte_for_byte(tmp_path: Path) -> None:
 
 def test_no_block_is_shared_and_the_second_time_nothing_is_written(tmp_path: Path) -> None:
     folders = make_folders(tmp_path)
-    first = snapshot.take(folders, "first", before={})
+    first = snapshot.take(folders, "first", before={"journal": 1})
     copied = folders["journal"] / ".vespiary-snapshot-first" / "files" / "activemq-data-1.hq"
     original = folders["journal"] / "activemq-data-1.hq"
     assert copied.stat().st_ino != original.stat().st_ino
     original.write_bytes(b"changed")
-    assert snapshot.take(folders, "first", before={}) == first
+    assert snapshot.take(folders, "first", before={"journal": 1}) == first
+    with pytest.raises(StorageError, match="a copy of this name already"):
+        snapshot.take(folders, "first", before={})
     assert copied.stat().st_size == 70_010
 
 
