@@ -177,6 +177,16 @@ def test_beyond_loopback_it_needs_users(tmp_path: Path):
     assert not (tmp_path / "journal").exists() or not list((tmp_path / "journal").glob("*.hq"))
 
 
+def test_a_start_that_is_rejected_late_says_one_thing(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = vespiary("run", "--data", tmp_path, "--set", f"acceptors.all.port={port}")
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr.splitlines()[-1]
+    assert "RuntimeWarning" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_an_error_is_an_object_too_for_scripts(tmp_path: Path):
     done = vespiary("run", "--json", "--data", tmp_path, "--port", "0", "--set", "nope=1")
     assert done.returncode == 1

@@ -415,7 +415,7 @@ def test_new_connections_get_the_new_certificate_and_old_ones_live_on(
         wait_for(lambda: metrics(broker)["vespiary_configuration_refused"] == 1)
         assert shown_to(port, client) == "two.example"
         found = call(broker, "GET", "/configuration")["certificates"]
-        assert "certificate or key cannot be used" in found[0]["refused"]
+        assert "do not belong together" in found[0]["refused"]
         assert "certificate not taken" in broker.log_text()
         authority.sign("four.example").write(folder)
         wait_for(lambda: metrics(broker)["vespiary_configuration_refused"] == 0)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from vespiary_broker.admin.access import Access
 from vespiary_broker.admin.first_bytes import FirstBytes, Take
 from vespiary_broker.admin.ports import Broker
-from vespiary_broker.server.listener import is_loopback
+from vespiary_broker.server.listener import is_loopback, not_listening
 from vespiary_spec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,6 +55,26 @@ def load_site() -> type[Site]:
     from vespiary_broker.admin.endpoints import Site
 
     return Site
+
+
+def check_host(host: str, *, has_users: bool) -> None:
+    """Reject a host on which others could use the API without a login.
+
+    Args:
+        host: Address that the HTTP listener is to have.
+        has_users: Whether there are users.
+
+    Raises:
+        ConfigError: It is not a loopback address, and there are no users.
+    """
+    if not is_loopback(host) and not has_users:
+        raise ConfigError(
+            "others could reach the HTTP API here, and there are no users to log in as",
+            path="admin.host",
+            value=host,
+            allowed="a loopback address as long as there are no users",
+            cure="add a user with `vespiary user add NAME --role admin`, or take 127.0.0.1",
+        )
 
 
 class AdminServer:
@@ -113,7 +133,7 @@ class AdminServer:
             ConfigError: The address cannot be listened on, or it may not be: others could reach it
                 and there are no users.
         """
-        self._check()
+        check_host(self.host, has_users=self._has_users)
         self._socket = await self._listen()
         stopping = asyncio.Event()
         try:
@@ -128,16 +148,6 @@ class AdminServer:
             self._socket.close()
             self._socket = None
 
-    def _check(self) -> None:
-        if not is_loopback(self.host) and not self._has_users:
-            raise ConfigError(
-                "others could reach the HTTP API here, and there are no users to log in as",
-                path="admin.host",
-                value=self.host,
-                allowed="a loopback address as long as there are no users",
-                cure="add a user with `vespiary user add NAME --role admin`, or take 127.0.0.1",
-            )
-
     async def _listen(self) -> socket.socket:
         loop = asyncio.get_running_loop()
         try:
@@ -147,12 +157,7 @@ class AdminServer:
             family, _, _, _, address = found[0]
             return socket.create_server(address, family=family, backlog=128)
         except OSError as error:
-            raise ConfigError(
-                f"cannot listen on {self.host}:{self._port}: {error.strerror or error}",
-                path="admin.port",
-                cure="choose another port with --set admin.port=N (0 takes a free one), or stop "
-                "the program that has it",
-            ) from error
+            raise not_listening(error, self.host, self._port, path="admin") from error
 
     async def _serve(self, listening: socket.socket, stopping: asyncio.Event) -> None:
         """Answer until `stopping`."""

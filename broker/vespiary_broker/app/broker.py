@@ -34,7 +34,6 @@ from vespiary_broker.app.counting_messages import CountingMessages
 from vespiary_broker.app.draining import Draining
 from vespiary_broker.app.duplicate_ids import make_duplicate_ids
 from vespiary_broker.app.early import begin_verification
-from vespiary_broker.app.filters import check_filters
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.journal_options import journal_options
 from vespiary_broker.app.large import open_large
@@ -45,6 +44,7 @@ from vespiary_broker.app.naming import count_rules, naming_rules
 from vespiary_broker.app.ownership import exit_code, take_ownership
 from vespiary_broker.app.paged_expiry import PagedExpiry, run_paged_expiry
 from vespiary_broker.app.paging import begin_paging, open_pager
+from vespiary_broker.app.preflight import check_start
 from vespiary_broker.app.recovery_progress import RecoveryProgress
 from vespiary_broker.app.reloading import Reloading, Running
 from vespiary_broker.app.tasks import Tasks
@@ -212,7 +212,7 @@ class BrokerApp(Administration):
 
     async def _start(self, stack: AsyncExitStack) -> None:
         configuration = self.configuration
-        check_filters(configuration)
+        check_start(configuration, self.data_directory, self._users)
         folders = configuration.directories(self._base)
         self.report = await self._verify()
         self._admin = AdminServer(
@@ -526,7 +526,10 @@ class BrokerApp(Administration):
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._group is not None
-        self._group.create_task(self._guard(work))
+        task = self._group.create_task(self._guard(work))
+        # A task that is cancelled before its first step, as by a start that fails, leaves the work
+        # unawaited, and Python warns of it.
+        task.add_done_callback(lambda _: work.close())
 
     async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
         """Run background work; its failure is logged and ends nothing else."""

@@ -16,8 +16,8 @@ from vespiary_spec.settings import Configuration
 log = logging.getLogger(__name__)
 
 
-def retention_options(settings: Configuration, base: Path | None) -> RetentionOptions | None:
-    """Return what is kept; None if nothing is.
+def retention_folder(settings: Configuration, base: Path | None) -> Path | None:
+    """Return the folder of the copies; None if nothing is kept.
 
     Args:
         settings: The configuration.
@@ -27,8 +27,6 @@ def retention_options(settings: Configuration, base: Path | None) -> RetentionOp
         ConfigError: The folder is one of the broker's own.
     """
     asked = settings.journal_retention_directory
-    period_ms = settings.journal_retention_period
-    limit_bytes = settings.journal_retention_storage_limit
     if asked is None:
         return None
     folder = (Path(base or settings.data_directory) / asked).absolute()
@@ -39,6 +37,24 @@ def retention_options(settings: Configuration, base: Path | None) -> RetentionOp
             value=str(folder),
             cure="give the copies a folder of their own, best on another disk",
         )
+    return folder
+
+
+def retention_options(settings: Configuration, base: Path | None) -> RetentionOptions | None:
+    """Return what is kept; None if nothing is.
+
+    Args:
+        settings: The configuration.
+        base: Replaces `data-directory`; None uses the setting.
+
+    Raises:
+        ConfigError: The folder is one of the broker's own.
+    """
+    folder = retention_folder(settings, base)
+    if folder is None:
+        return None
+    period_ms = settings.journal_retention_period
+    limit_bytes = settings.journal_retention_storage_limit
     if period_ms is None and limit_bytes is None:
         log.warning(
             "journal copies are kept for ever: set journal-retention-period or "

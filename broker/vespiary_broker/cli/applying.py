@@ -13,7 +13,7 @@ import click
 
 from vespiary_broker.app.configuration_source import ConfigurationSource, digests_of
 from vespiary_broker.cli import terminal
-from vespiary_broker.cli.checking import show_report
+from vespiary_broker.cli.checking import check_instance, show_report
 from vespiary_broker.cli.resources import LOOPBACK, LocalBroker, is_resource, local_broker
 from vespiary_broker.cli.running import LOG_LEVELS, run_instance
 from vespiary_broker.store.volumes import request, verification
@@ -93,6 +93,8 @@ def apply(
     local = local_of(document)
     for remark in local.remarks:
         terminal.show_sentence(remark)
+    if check_only:
+        check_instance(local.instance)
     report = _verify(local, adopts=adopt)
     if is_json:
         terminal.show_json({"event": "verified", **report.to_dict()})

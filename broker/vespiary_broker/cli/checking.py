@@ -15,7 +15,13 @@ import click
 import msgspec
 
 from vespiary_broker.cli import terminal
-from vespiary_broker.cli.instance import config_option, data_option, load_instance, set_option
+from vespiary_broker.cli.instance import (
+    Instance,
+    config_option,
+    data_option,
+    load_instance,
+    set_option,
+)
 from vespiary_broker.cli.resources import is_resource, local_broker
 from vespiary_broker.store.volumes import request, verification
 from vespiary_broker.store.volumes.identity import Owner
@@ -73,7 +79,7 @@ def policy_of(text: str | None) -> FilesystemPolicy | None:
     return convert(data, FilesystemPolicy, spelling=Spelling.CAMEL, path=option)
 
 
-@click.command("check", short_help="Verify the disks that a broker would use.")
+@click.command("check", short_help="Verify what a start of a broker needs.")
 @config_option
 @data_option
 @set_option
@@ -131,7 +137,11 @@ def check(
     is_json: bool,
     **options: Any,
 ) -> int:
-    """Verify each volume folder: its filesystem, direct I/O, AIO, flushes, space, whose it is.
+    """Verify what a start of the broker needs: its configuration, TLS files, users and volumes.
+
+    Of each volume folder: its filesystem, direct I/O, AIO, flushes, space, whose it is. With
+    --termination-message (in an init container) only the volumes are verified, as the broker that
+    starts next verifies the rest. What depends on stored queues and messages is left to the start.
 
     --config takes a broker.yaml or a Broker resource. Missing folders are made where the
     configuration allows it; nothing in them is opened or changed, but with --owner-name (or for a
@@ -141,7 +151,9 @@ def check(
     """
     try:
         policy = policy_of(filesystem_policy)
-        asked = _asked(config, data, overrides, policy, **options)
+        asked = _asked(
+            config, data, overrides, policy, is_start=termination_message is None, **options
+        )
     except VespiaryError as error:
         if termination_message is not None:
             refused = summarise((), AioResult(), engine="", refusal=str(error))
@@ -163,6 +175,7 @@ def _asked(
     overrides: tuple[str, ...],
     policy: FilesystemPolicy | None,
     *,
+    is_start: bool,
     owner_name: str | None,
     owner_uid: str,
     ordinal: int,
@@ -183,6 +196,8 @@ def _asked(
         owner_name, ephemeral = owner_name or local.name, ephemeral or local.is_ephemeral
     else:
         instance = load_instance(config, data, overrides)
+    if is_start:
+        check_instance(instance, has_tls_files=not is_resource(document))
     asked = request.of_settings(
         instance.configuration,
         base=instance.data,
@@ -196,6 +211,26 @@ def _asked(
     if aio_demand is not None:
         asked = msgspec.structs.replace(asked, aio_demand=aio_demand)
     return asked
+
+
+def check_instance(instance: Instance, *, has_tls_files: bool = True) -> None:
+    """Reject what `run` would reject before it opens the store; name ports that are in use.
+
+    Args:
+        instance: The broker.
+        has_tls_files: Whether its TLS files are at hand.
+
+    Raises:
+        ConfigError: A start would be rejected.
+    """
+    # The server is imported for this only: `run` imports it while its volumes are verified.
+    from vespiary_broker.app.preflight import check_listening, check_start
+    from vespiary_broker.app.users_file import UsersFile
+
+    users = UsersFile(instance.users_file)
+    check_start(instance.configuration, instance.data, users, has_tls_files=has_tls_files)
+    for sentence in check_listening(instance.configuration):
+        terminal.show_sentence(sentence)
 
 
 def _named(adoptions: Path | None) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ COMMANDS: Final = (
     CommandEntry("run", "running:run", BROKER, "Run a broker in the foreground."),
     CommandEntry("apply", "applying:apply", BROKER, "Run a Broker resource on this machine."),
     CommandEntry("create", "creating:create", BROKER, "Make the folder of a new broker."),
-    CommandEntry("check", "checking:check", BROKER, "Verify the disks that a broker would use."),
+    CommandEntry("check", "checking:check", BROKER, "Verify what a start of a broker needs."),
     CommandEntry("send", "messaging:send", MESSAGES, "Send a message, or many."),
     CommandEntry("receive", "messaging:receive", MESSAGES, "Receive and acknowledge messages."),
     CommandEntry(

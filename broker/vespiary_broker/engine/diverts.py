@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from vespiary_broker.engine.names import check_name
@@ -301,15 +302,7 @@ class Diverts:
             for name, found in self._table.items()
             if name not in names and not (found.is_configured and is_deleted(found.address))
         }
-        for each in wanted:
-            try:
-                divert = make_divert(each, is_configured=True)
-                self._check(divert, table)
-            except (InvalidSelector, RemoteProtocolError) as error:
-                raise ConfigError(
-                    f"the divert {each.name} cannot be made: {error}", path="diverts"
-                ) from error
-            table[divert.name] = divert
+        check_diverts(wanted, self._syntax, table)
 
     async def create(self, wanted: ConfiguredDivert) -> Divert:
         """Make a divert; one that exists just so is fine.
@@ -337,7 +330,7 @@ class Diverts:
 
     async def _put(self, divert: Divert) -> None:
         async with self._lock:
-            self._check(divert, self._table)
+            _check(divert, self._table, self._syntax)
             await self._bindings.put(divert.key, divert.to_binding())
             self._leave(divert.name)
             self._enter(divert)
@@ -378,21 +371,49 @@ class Diverts:
 
     # --- what may be ----------------------------------------------------------------------------
 
-    def _check(self, divert: Divert, table: Mapping[str, Divert]) -> None:
-        """Refuse a divert that leads back, to no address, or too far, beside those of a table."""
-        if self._syntax.is_wildcard(divert.forwarding_address):
-            raise RemoteProtocolError(
-                f"the divert {divert.name} leads to {divert.forwarding_address}, a wildcard",
-                cure="give one address without wildcards",
-            )
-        others = [each for name, each in table.items() if name != divert.name]
-        if len(others) >= limits.DIVERTS_MAX:
-            raise LimitExceeded(
-                "there are too many diverts",
-                measured=len(others) + 1,
-                allowed=f"at most {limits.DIVERTS_MAX}",
-            )
-        _Graph([*others, divert], self._syntax).check(divert.name)
+
+def check_diverts(
+    wanted: Sequence[ConfiguredDivert],
+    syntax: WildcardSyntax,
+    others: Mapping[str, Divert] = MappingProxyType({}),
+) -> None:
+    """Refuse diverts of a configuration that cannot be made.
+
+    Args:
+        wanted: `diverts` of the configuration.
+        syntax: What wildcards look like.
+        others: Diverts beside them, by name.
+
+    Raises:
+        ConfigError: One cannot be made.
+    """
+    table = dict(others)
+    for each in wanted:
+        try:
+            divert = make_divert(each, is_configured=True)
+            _check(divert, table, syntax)
+        except (InvalidSelector, RemoteProtocolError) as error:
+            raise ConfigError(
+                f"the divert {each.name} cannot be made: {error}", path="diverts"
+            ) from error
+        table[divert.name] = divert
+
+
+def _check(divert: Divert, table: Mapping[str, Divert], syntax: WildcardSyntax) -> None:
+    """Refuse a divert that leads back, to no address, or too far, beside those of a table."""
+    if syntax.is_wildcard(divert.forwarding_address):
+        raise RemoteProtocolError(
+            f"the divert {divert.name} leads to {divert.forwarding_address}, a wildcard",
+            cure="give one address without wildcards",
+        )
+    others = [each for name, each in table.items() if name != divert.name]
+    if len(others) >= limits.DIVERTS_MAX:
+        raise LimitExceeded(
+            "there are too many diverts",
+            measured=len(others) + 1,
+            allowed=f"at most {limits.DIVERTS_MAX}",
+        )
+    _Graph([*others, divert], syntax).check(divert.name)
 
 
 class _Graph:

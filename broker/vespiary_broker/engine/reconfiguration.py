@@ -28,6 +28,25 @@ from vespiary_spec.settings import Configuration
 log = logging.getLogger(__name__)
 
 
+def check_names(wanted: Configuration) -> None:
+    """Refuse names of addresses and queues that no broker takes, and filters that are none.
+
+    Args:
+        wanted: The configuration.
+
+    Raises:
+        ConfigError: With the path of the address.
+    """
+    for index, address in enumerate(wanted.addresses):
+        try:
+            check_name(address.name, "address")
+            for queue in address.queues:
+                check_name(queue.name, "queue")
+                configured_traits(queue, address.name)
+        except RemoteProtocolError as error:
+            raise ConfigError(str(error), path=f"addresses[{index}]") from error
+
+
 def check(engine: Engine, wanted: Configuration) -> None:
     """Refuse a configuration that an engine cannot be given as it is now.
 
@@ -39,26 +58,21 @@ def check(engine: Engine, wanted: Configuration) -> None:
         ConfigError: A queue exists otherwise, or cannot become what it is to be while it is in
             use; or a divert cannot be made.
     """
+    check_names(wanted)
     registry = engine.registry
     traits: dict[str, QueueTraits] = {}
     for index, address in enumerate(wanted.addresses):
-        path = f"addresses[{index}]"
-        try:
-            check_name(address.name, "address")
-            for queue in address.queues:
-                check_name(queue.name, "queue")
-                found = registry.queue_of(address.name, queue.name)
-                traits[queue.name] = configured_traits(queue, address.name)
-                if found is not None and found.routing_type is not queue.routing_type:
-                    raise ConfigError(
-                        f"the queue {queue.name} exists with another routing type",
-                        path=path,
-                        value=str(queue.routing_type),
-                        allowed=str(found.routing_type),
-                        cure="delete it first, or take another name",
-                    )
-        except RemoteProtocolError as error:
-            raise ConfigError(str(error), path=path) from error
+        for queue in address.queues:
+            found = registry.queue_of(address.name, queue.name)
+            traits[queue.name] = configured_traits(queue, address.name)
+            if found is not None and found.routing_type is not queue.routing_type:
+                raise ConfigError(
+                    f"the queue {queue.name} exists with another routing type",
+                    path=f"addresses[{index}]",
+                    value=str(queue.routing_type),
+                    allowed=str(found.routing_type),
+                    cure="delete it first, or take another name",
+                )
     table = AddressSettingsTable(wanted.address_settings, registry.syntax)
     for queue_id, after in _kinds(engine, table, traits):
         found = registry.queues_by_id[queue_id]

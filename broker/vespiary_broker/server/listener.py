@@ -7,6 +7,7 @@ them. Called by `app`.
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import os
 import socket
@@ -76,6 +77,27 @@ class LargeLimits:
     def scanned_bytes_max(self) -> int:
         """Largest body that need not be looked at for being large."""
         return max(min(self.over_bytes, self.record_bytes_max - RECORD_HEADROOM_BYTES), 0)
+
+
+def not_listening(error: OSError, host: str, port: int, *, path: str) -> ConfigError:
+    """Return the error for an address that cannot be listened on.
+
+    Args:
+        error: What the system said.
+        host: Address.
+        port: Port.
+        path: Path of the setting with the port.
+    """
+    # The text of asyncio's own errors holds the address again; that of names has negative numbers.
+    number = error.errno or 0
+    reason = os.strerror(number) if number > 0 else error.strerror or str(error)
+    cure = "choose another address, one of this machine"
+    if number == errno.EADDRINUSE:
+        cure = (
+            f"stop the program that has it, choose another port with --set {path}.port=N (0 takes "
+            "a free one), or move all ports with --port-offset N"
+        )
+    return ConfigError(f"cannot listen on {host}:{port}: {reason}", path=f"{path}.port", cure=cure)
 
 
 class Listener:
@@ -154,10 +176,8 @@ class Listener:
                 await self._serve(context, host=acceptor.host, port=acceptor.port, backlog=_BACKLOG)
             ]
         except OSError as error:
-            raise ConfigError(
-                f"cannot listen on {acceptor.host}:{acceptor.port}: {error.strerror or error}",
-                path=f"acceptors.{acceptor.name}",
-                cure="choose another port or address, or stop the program that has it",
+            raise not_listening(
+                error, acceptor.host, acceptor.port, path=f"acceptors.{acceptor.name}"
             ) from error
 
     def adopt(

@@ -7,6 +7,7 @@ certificate is shown for which name. Must never keep a file open. Called by `lis
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 
 from vespiary_broker.server.certificates import Certificate, read_certificate
 from vespiary_spec.errors import ConfigError
@@ -61,21 +62,44 @@ def _make_one(tls: AcceptorTls, path: str, certificate: str, key: str) -> ssl.SS
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
+    _check_files(path, certificate, key)
     try:
-        context.load_cert_chain(certificate, key)
+        # With a password no encrypted key makes OpenSSL ask for one on the terminal.
+        context.load_cert_chain(certificate, key, password="")
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
-            f"certificate or key cannot be used: {error}", path=path, value=f"{certificate}, {key}"
+            _what_is_wrong(error, certificate, key),
+            path=path,
+            cure="the certificate file begins with the broker's own certificate, and the key file "
+            "holds its key without a password",
         ) from error
     if tls.client_ca is not None:
+        _check_files(f"{path}.client-ca", tls.client_ca)
         try:
             context.load_verify_locations(tls.client_ca)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
-                f"the authorities cannot be used: {error}",
+                f"{tls.client_ca} holds no certificates of authorities in PEM form",
                 path=f"{path}.client-ca",
-                value=tls.client_ca,
             ) from error
         is_optional = tls.want_client_auth and not tls.need_client_auth
         context.verify_mode = ssl.CERT_OPTIONAL if is_optional else ssl.CERT_REQUIRED
     return context
+
+
+def _check_files(path: str, *names: str) -> None:
+    """Reject files that cannot be read: OpenSSL does not say which one it was."""
+    for name in names:
+        try:
+            Path(name).read_bytes()
+        except OSError as error:
+            raise ConfigError(f"cannot read {name}: {error.strerror}", path=path) from error
+
+
+def _what_is_wrong(error: OSError, certificate: str, key: str) -> str:
+    """Return what OpenSSL has against a certificate and its key."""
+    if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+        return f"the certificate {certificate} and the key {key} do not belong together"
+    if b"ENCRYPTED" in Path(key).read_bytes():
+        return f"the key {key} is encrypted with a password"
+    return f"{certificate} with {key} is no certificate and key in PEM form"

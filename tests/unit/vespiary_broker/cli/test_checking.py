@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from vespiary_broker.store.volumes.identity import STAMP_NAME
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.status import VerdictLevel
 from vespiary_spec.verification import decode
+from vespiary_testkit.certificates import Authority
 
 EVERYTHING = '{"allow": ["ext4", "xfs", "btrfs", "overlay", "tmpfs", "zfs"]}'
 
@@ -166,3 +168,78 @@ def test_memory_only_needs_no_disk(tmp_path: Path, capsys):
     assert check("--data", str(tmp_path / "x"), "--set", "persistence-enabled=false") == 0
     assert "nothing is written to disk" in capsys.readouterr().out
     assert not (tmp_path / "x").exists()
+
+
+def tls_files(folder: Path) -> dict[str, str]:
+    """Return TLS files by what is wrong with them."""
+    for name in ("one", "two"):
+        Authority().sign(name).write(folder / name)
+    (folder / "text").write_text("no certificate")
+    one, two = folder / "one", folder / "two"
+    return {
+        "certificate": f"certificate: {folder / 'nosuch'}, key: {one / 'tls.key'}",
+        "key": f"certificate: {one / 'tls.crt'}, key: {folder / 'nosuch'}",
+        "match": f"certificate: {one / 'tls.crt'}, key: {two / 'tls.key'}",
+        "text": f"certificate: {folder / 'text'}, key: {one / 'tls.key'}",
+        "good": f"certificate: {one / 'tls.crt'}, key: {one / 'tls.key'}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("certificate", "nosuch: No such file or directory"),
+        ("key", "nosuch: No such file or directory"),
+        ("match", "do not belong together"),
+        ("text", "is no certificate and key in PEM form"),
+        ("good", ""),
+    ],
+)
+def test_tls_files_are_looked_at(
+    tmp_path: Path, kind: str, said: str, capsys: pytest.CaptureFixture[str]
+):
+    config = tmp_path / "broker.yaml"
+    acceptor = f"{{name: tls, port: 0, tls: {{{tls_files(tmp_path)[kind]}}}}}"
+    config.write_text(f"acceptors: [{acceptor}]\nadmin: {{port: 0}}\n")
+    code = check("-c", str(config))
+    shown = capsys.readouterr()
+    assert code == (1 if said else 0), shown
+    assert said in shown.err
+    assert ("acceptors.tls.tls" in shown.err) is bool(said)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "path"),
+    [
+        ("admin: {host: 0.0.0.0}", "admin.host"),
+        ("admin: {host: nosuch.invalid}", "admin.host"),
+        ("acceptors: [{name: a, host: 192.0.2.1, port: 0}]", "acceptors.a"),
+        ('addresses: [{name: "a\\x01b"}]', "addresses[0]"),
+        ("addresses: [{name: a, queues: [{name: q, filter-string: '('}]}]", "filter-string"),
+        ("diverts: [{name: d, address: a, forwarding-address: a}]", "diverts"),
+        ("diverts: [{name: d, address: a, forwarding-address: 'b.#'}]", "diverts"),
+        ("journal-retention-directory: journal", "journal-retention-directory"),
+        ("security: {users-file: people}", "people:1"),
+    ],
+)
+def test_what_a_start_rejects_is_rejected(
+    tmp_path: Path, configuration: str, path: str, capsys: pytest.CaptureFixture[str]
+):
+    config = tmp_path / "broker.yaml"
+    config.write_text(configuration + "\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "people").write_text("no user\n")
+    assert check("-c", str(config)) == 1
+    sentence = capsys.readouterr().err
+    assert path in sentence
+    assert run_program(["run", "-c", str(config)]) == 1
+    started = capsys.readouterr().err.splitlines()[-1]
+    assert started in sentence, "the same sentence as at the start"
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        arguments = ["--data", str(tmp_path / "data"), "--set", f"admin.port={port}"]
+        assert check(*arguments) == 0, "perhaps it is this broker, at work"
+        assert f"127.0.0.1:{port} is in use" in capsys.readouterr().err

@@ -1,0 +1,90 @@
+"""What a start can reject before it opens anything: for `run`, and for `check` without a start.
+
+Owns the list of these checks. What depends on stored queues and messages is left to the start. Must
+never change anything: sockets are opened only to see whether an address can be listened on.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from vespiary_broker.admin.server import check_host
+from vespiary_broker.app.filters import check_filters
+from vespiary_broker.app.naming import wildcard_syntax
+from vespiary_broker.app.retention import retention_folder
+from vespiary_broker.app.users_file import UsersFile
+from vespiary_broker.engine.diverts import check_diverts
+from vespiary_broker.engine.reconfiguration import check_names
+from vespiary_broker.server.listener import not_listening
+from vespiary_broker.server.tls_contexts import make_tls_context, read_certificates
+from vespiary_spec.settings import Configuration
+
+
+def check_start(
+    configuration: Configuration,
+    data: Path,
+    users: UsersFile,
+    *,
+    has_tls_files: bool = True,
+) -> None:
+    """Reject a configuration with which a broker would not start.
+
+    Args:
+        configuration: The configuration; it agrees with itself.
+        data: The data folder.
+        users: The users file, which is read.
+        has_tls_files: Whether TLS files are at hand; else they are not looked at.
+
+    Raises:
+        ConfigError: A filter, name, divert, user or TLS file is wrong, or others could use the HTTP
+            API without a login.
+    """
+    check_filters(configuration)
+    check_names(configuration)
+    check_diverts(configuration.diverts, wildcard_syntax(configuration))
+    retention_folder(configuration, data)
+    check_host(configuration.admin.host, has_users=bool(users.read()))
+    if not has_tls_files:
+        return
+    for acceptor in configuration.acceptors:
+        if acceptor.tls is not None:
+            make_tls_context(acceptor.tls, acceptor.name)
+            read_certificates(acceptor.tls, acceptor.name)
+
+
+def check_listening(configuration: Configuration) -> list[str]:
+    """Look whether the addresses of all listeners can be listened on.
+
+    Args:
+        configuration: The configuration.
+
+    Returns:
+        A sentence for each port that is in use, perhaps by the broker itself.
+
+    Raises:
+        ConfigError: An address is not one of this machine, or the port may not be taken.
+    """
+    taken = []
+    for path, host, port in _listeners(configuration):
+        try:
+            family, _, _, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            socket.create_server(address, family=family).close()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise not_listening(error, host, port, path=path) from error
+            taken.append(
+                f"{path}.port: {host}:{port} is in use. Unless this broker uses it, a start will "
+                "be rejected: `vespiary run --port-offset N` moves all ports."
+            )
+    return taken
+
+
+def _listeners(configuration: Configuration) -> Iterator[tuple[str, str, int]]:
+    for acceptor in configuration.acceptors:
+        yield f"acceptors.{acceptor.name}", acceptor.host, acceptor.port
+    yield "admin", configuration.admin.host, configuration.admin.port
