@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DATA ?= data
 PORT ?= 61616
+PORT_OFFSET ?= 0
 IMAGE_TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 PROCESSES ?= 2
 FUZZ_INPUTS ?= 1000000
@@ -72,8 +73,8 @@ $(VENV)/.dev: $(INSTALLED)
 native: $(VENV)/.run ## build the C part in place
 
 # --- what a user runs ---------------------------------------------------------------------------
-run: $(VENV)/.run ## start a broker on loopback with its data in ./data
-	@exec $(BIN)/vespiary run --data $(DATA) --port $(PORT)
+run: $(VENV)/.run ## start a broker on loopback with its data in ./data; PORT_OFFSET=N and DATA=DIR for a second one
+	@exec $(BIN)/vespiary run --data $(DATA) --port $(PORT) --port-offset $(PORT_OFFSET)
 
 # --- tests, in three tiers: docs/internals/proofs.md ------------------------------------------------
 test: $(VENV)/.test ## quick tests, before each commit (at most 8 minutes); needs neither Java nor a cluster

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,34 @@ def test_beyond_loopback_it_needs_users(tmp_path: Path):
     sentence = refused(*arguments)
     assert "vespiary user add" in sentence
     assert not (tmp_path / "journal").exists() or not list((tmp_path / "journal").glob("*.hq"))
+
+
+def test_a_second_broker_takes_one_option(tmp_path: Path):
+    command = [*PROGRAM, "run", "--data", str(tmp_path), "--set", "max-disk-usage=100"]
+    command += ["--port-offset", str(offset := free_offset())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(7)]
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode == 0
+    ports = [61616, 5672, 1883, 61613, 8161]
+    for line, port in zip(lines, ports, strict=False):
+        assert f"127.0.0.1:{port + offset} " in line
+    assert f"--url stomp://127.0.0.1:{61616 + offset}" in lines[-1]
+
+
+def free_offset() -> int:
+    """Return an offset at which nothing listens on any port of the default configuration."""
+    for offset in range(37, 3900, 37):
+        ports = [port + offset for port in (61616, 5672, 1883, 61613, 8161)]
+        with ExitStack() as stack:
+            try:
+                for port in ports:
+                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+            return offset
+    raise AssertionError("no offset is free")
 
 
 def test_a_start_that_is_rejected_late_says_one_thing(tmp_path: Path):

@@ -10,7 +10,8 @@ import pytest
 
 _TESTS = Path(__file__).resolve().parents[1]
 _RIG = _TESTS / "vespiary_testkit/broker_process.py"
-"""The only place that sets each port by its name; all other tests go through it or pass --port."""
+"""The only place that sets each port by its name; all other tests go through it or pass --port,
+or --port-offset with one that they have looked for."""
 
 
 def commands_without_port(source: str) -> Iterator[int]:
@@ -25,7 +26,7 @@ def commands_without_port(source: str) -> Iterator[int]:
         else:
             continue
         words = {part.value for part in parts if isinstance(part, ast.Constant)}
-        if {"run", "--data"} <= words and "--port" not in words:
+        if {"run", "--data"} <= words and not words & {"--port", "--port-offset"}:
             yield node.lineno
 
 
@@ -35,6 +36,7 @@ def commands_without_port(source: str) -> Iterator[int]:
         ('vespiary("run", "--data", data)', [1]),
         ('\ncommand = [*PROGRAM, "run", "--json", "--data", str(data)]', [2]),
         ('vespiary("run", "--data", data, "--port", "0")', []),
+        ('vespiary("run", "--data", data, "--port-offset", str(offset))', []),
         ('vespiary("journal", "verify", "--data", data)', []),
     ],
 )

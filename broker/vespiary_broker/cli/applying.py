@@ -14,6 +14,7 @@ import click
 from vespiary_broker.app.configuration_source import ConfigurationSource, digests_of
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.checking import check_instance, show_report
+from vespiary_broker.cli.instance import port_offset_option
 from vespiary_broker.cli.resources import LOOPBACK, LocalBroker, is_resource, local_broker
 from vespiary_broker.cli.running import LOG_LEVELS, run_instance
 from vespiary_broker.store.volumes import request, verification
@@ -46,6 +47,7 @@ from vespiary_spec.errors import ConfigError
     type=click.IntRange(0, 65535),
     help="Port for all protocols. 0 takes free ports for every listener.",
 )
+@port_offset_option
 @click.option(
     "--tls-folder",
     type=click.Path(file_okay=False, path_type=Path),
@@ -65,6 +67,7 @@ def apply(
     check_only: bool,
     host: str,
     port: int | None,
+    port_offset: int,
     tls_folder: Path | None,
     adopt: bool,
     log_level: str | None,
@@ -88,7 +91,14 @@ def apply(
         )
 
     def local_of(found: Any) -> LocalBroker:
-        return local_broker(found, data=data, tls_folder=tls_folder, host=host, port=port)
+        return local_broker(
+            found,
+            data=data,
+            tls_folder=tls_folder,
+            host=host,
+            port=port,
+            port_offset=port_offset,
+        )
 
     local = local_of(document)
     for remark in local.remarks:

@@ -20,6 +20,7 @@ from vespiary_broker.cli.instance import (
     config_option,
     data_option,
     load_instance,
+    port_offset_option,
     set_option,
 )
 from vespiary_broker.cli.resources import is_resource, local_broker
@@ -82,6 +83,7 @@ def policy_of(text: str | None) -> FilesystemPolicy | None:
 @click.command("check", short_help="Verify what a start of a broker needs.")
 @config_option
 @data_option
+@port_offset_option
 @set_option
 @click.option(
     "--filesystem-policy",
@@ -131,6 +133,7 @@ def policy_of(text: str | None) -> FilesystemPolicy | None:
 def check(
     config: Path | None,
     data: Path | None,
+    port_offset: int,
     overrides: tuple[str, ...],
     filesystem_policy: str | None,
     termination_message: Path | None,
@@ -152,7 +155,13 @@ def check(
     try:
         policy = policy_of(filesystem_policy)
         asked = _asked(
-            config, data, overrides, policy, is_start=termination_message is None, **options
+            config,
+            data,
+            overrides,
+            policy,
+            port_offset=port_offset,
+            is_start=termination_message is None,
+            **options,
         )
     except VespiaryError as error:
         if termination_message is not None:
@@ -175,6 +184,7 @@ def _asked(
     overrides: tuple[str, ...],
     policy: FilesystemPolicy | None,
     *,
+    port_offset: int,
     is_start: bool,
     owner_name: str | None,
     owner_uid: str,
@@ -191,11 +201,11 @@ def _asked(
     if is_resource(document):
         if overrides:
             raise click.UsageError("--set is for a broker.yaml; change the resource instead")
-        local = local_broker(document, data=data, is_tls_needed=False)
+        local = local_broker(document, data=data, port_offset=port_offset, is_tls_needed=False)
         instance, policy = local.instance, policy or local.policy
         owner_name, ephemeral = owner_name or local.name, ephemeral or local.is_ephemeral
     else:
-        instance = load_instance(config, data, overrides)
+        instance = load_instance(config, data, overrides, port_offset=port_offset)
     if is_start:
         check_instance(instance, has_tls_files=not is_resource(document))
     asked = request.of_settings(

@@ -1,6 +1,7 @@
 """Which broker a command is about: its configuration, its data folder, its users file.
 
-Owns the meaning of `--config`, `--data`, `--set`, `--host` and `--port`, which several commands
+Owns the meaning of `--config`, `--data`, `--set`, `--host`, `--port` and
+`--port-offset`, which several commands
 share. Must never look at the disk beyond the configuration file. Called by the commands.
 """
 
@@ -23,6 +24,7 @@ from vespiary_spec.settings import Acceptor, Configuration
 F = TypeVar("F", bound=Callable[..., Any])
 
 ALL_PROTOCOLS = "all"
+_PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,17 @@ def set_option(function: F) -> F:
     )(function)
 
 
+def port_offset_option(function: F) -> F:
+    """Add `--port-offset`."""
+    return click.option(
+        "--port-offset",
+        type=click.IntRange(-65535, 65535),
+        default=0,
+        metavar="N",
+        help="Add N to the port of every listener, for a second broker on this machine.",
+    )(function)
+
+
 def load_instance(
     config: Path | None,
     data: Path | None,
@@ -86,6 +99,7 @@ def load_instance(
     own: Path | None = None,
     host: str | None = None,
     port: int | None = None,
+    port_offset: int = 0,
 ) -> Instance:
     """Return the broker that the options mean.
 
@@ -99,6 +113,7 @@ def load_instance(
             be no such file.
         host: Address for every listener; None leaves them.
         port: Port of the listener for all protocols; 0 takes free ports for every listener.
+        port_offset: Added to every port other than 0.
 
     Raises:
         ConfigError: Anything is wrong; with the path to the field.
@@ -115,8 +130,8 @@ def load_instance(
     if own is not None and own.exists():
         document = _with_own(document, own)
     configuration = configurations.from_plain(document, overrides)
-    if host is not None or port is not None:
-        configuration = listening_on(configuration, host, port)
+    if host is not None or port is not None or port_offset:
+        configuration = shifted(listening_on(configuration, host, port), port_offset)
         configurations.check(configuration)
     folder = config.parent if config is not None else Path()
     return Instance(
@@ -198,4 +213,39 @@ def listening_on(configuration: Configuration, host: str | None, port: int | Non
             host=admin.host if host is None else host,
             port=0 if port == 0 else admin.port,
         ),
+    )
+
+
+def shifted(configuration: Configuration, offset: int) -> Configuration:
+    """Return the configuration with an offset added to every port.
+
+    Args:
+        configuration: The configuration.
+        offset: What is added; ports that are 0 stay, as they are any free ones.
+
+    Raises:
+        ConfigError: A port would be below 1 or above 65535.
+    """
+    admin, acceptors = configuration.admin, configuration.acceptors
+    named = [(f"acceptors.{each.name}.port", each.port) for each in acceptors]
+    named.append(("admin.port", admin.port))
+    used = [(path, port) for path, port in named if port]
+    for path, port in used:
+        if not 1 <= port + offset <= _PORT_MAX:
+            least = 1 - min(port for _, port in used)
+            most = _PORT_MAX - max(port for _, port in used)
+            raise ConfigError(
+                f"--port-offset {offset} gives a port outside 1 to {_PORT_MAX}",
+                path=path,
+                value=port + offset,
+                allowed=f"an offset of at least {least} and at most {most}",
+            )
+
+    def moved(port: int) -> int:
+        return port and port + offset
+
+    return msgspec.structs.replace(
+        configuration,
+        acceptors=tuple(msgspec.structs.replace(a, port=moved(a.port)) for a in acceptors),
+        admin=msgspec.structs.replace(admin, port=moved(admin.port)),
     )

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from vespiary_broker.cli.instance import Instance, listening_on
+from vespiary_broker.cli.instance import Instance, listening_on, shifted
 from vespiary_spec import configuration as configurations
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.resources import Broker, FilesystemPolicy
@@ -78,6 +78,7 @@ def local_broker(
     tls_folder: Path | None = None,
     host: str = LOOPBACK,
     port: int | None = None,
+    port_offset: int = 0,
     is_tls_needed: bool = True,
 ) -> LocalBroker:
     """Return how a Broker runs on this machine.
@@ -88,6 +89,7 @@ def local_broker(
         tls_folder: Folder with a folder of `tls.crt`, `tls.key`, `ca.crt` for each TLS Secret.
         host: Address of every listener.
         port: Port for all protocols; 0 for free ports, None for those of the resource.
+        port_offset: Added to every port other than 0.
         is_tls_needed: Whether it will listen; a check of the disks needs no certificates.
 
     Raises:
@@ -122,6 +124,7 @@ def local_broker(
     )
     if port is not None:
         configuration = listening_on(configuration, None, port)
+    configuration = shifted(configuration, port_offset)
     namespace, name = broker.metadata.namespace, broker.metadata.name
     return LocalBroker(
         instance=Instance(configuration=configuration, data=folder),

@@ -24,6 +24,7 @@ from vespiary_broker.cli.instance import (
     config_option,
     data_option,
     load_instance,
+    port_offset_option,
     set_option,
 )
 from vespiary_spec.resources import FilesystemPolicy
@@ -62,6 +63,7 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
     type=click.IntRange(0, 65535),
     help="Port for all protocols (default: 61616). 0 takes free ports for every listener.",
 )
+@port_offset_option
 @set_option
 @click.option("--json", "is_json", is_flag=True, help="Print events as JSON, one a line.")
 @click.option(
@@ -83,6 +85,7 @@ def run(
     data: Path | None,
     host: str | None,
     port: int | None,
+    port_offset: int,
     overrides: tuple[str, ...],
     is_json: bool,
     log_level: str | None,
@@ -103,7 +106,16 @@ def run(
     digests = digests_of(files)
 
     def load() -> Instance:
-        return load_instance(config, data, overrides, live=live, own=own, host=host, port=port)
+        return load_instance(
+            config,
+            data,
+            overrides,
+            live=live,
+            own=own,
+            host=host,
+            port=port,
+            port_offset=port_offset,
+        )
 
     return run_instance(
         load(),

@@ -52,6 +52,24 @@ def test_a_port_is_that_of_all_protocols(tmp_path: Path):
     assert [a.port for a in configuration.acceptors] == [7000, 2]
 
 
+def test_an_offset_is_added_to_every_port(tmp_path: Path):
+    configuration = load_instance(None, None, port_offset=1000).configuration
+    assert [a.port for a in configuration.acceptors] == [62616, 6672, 2883, 62613]
+    assert configuration.admin.port == 9161
+    configuration = load_instance(None, None, port=7000, port_offset=5).configuration
+    assert [a.port for a in configuration.acceptors][:2] == [7005, 5677]
+    path = write(tmp_path, "acceptors: [{name: mine, port: 0}]\nadmin: {port: 0}\n")
+    configuration = load_instance(path, None, port_offset=1000).configuration
+    assert (configuration.acceptors[0].port, configuration.admin.port) == (0, 0), "free ones stay"
+
+
+def test_an_offset_that_gives_an_invalid_port_is_rejected():
+    with pytest.raises(
+        ConfigError, match=r"acceptors\.all\.port.*outside 1 to 65535.*got 65616.*at most 3919"
+    ):
+        load_instance(None, None, port_offset=4000)
+
+
 def test_a_host_is_that_of_every_listener():
     configuration = load_instance(None, None, host="0.0.0.0").configuration
     assert {a.host for a in configuration.acceptors} == {"0.0.0.0"}
