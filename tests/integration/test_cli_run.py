@@ -179,8 +179,9 @@ def test_beyond_loopback_it_needs_users(tmp_path: Path):
 
 
 def test_a_second_broker_takes_one_option(tmp_path: Path):
-    command = [*PROGRAM, "run", "--data", str(tmp_path), "--set", "max-disk-usage=100"]
-    command += ["--port-offset", str(offset := free_offset())]
+    offset = free_offset()
+    command = [*PROGRAM, "run", "--data", str(tmp_path), "--port-offset", str(offset)]
+    command += ["--set", "max-disk-usage=100"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(7)]
@@ -209,7 +210,7 @@ def free_offset() -> int:
 def test_a_start_that_is_rejected_late_says_one_thing(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = vespiary("run", "--data", tmp_path, "--set", f"acceptors.all.port={port}")
+        done = vespiary("run", "--data", tmp_path, "--port", port, "--set", "admin.port=0")
     assert done.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}" in done.stderr.splitlines()[-1]
     assert "RuntimeWarning" not in done.stderr

@@ -164,7 +164,7 @@ def test_a_heuristic_outcome_is_remembered_over_a_kill(broker: BrokerProcess) ->
     with connected(broker) as peer:
         peer.send("COMMIT", {"transaction": "t", "xid": X})
         assert "XA_HEURCOM" in peer.receive_error().get("message", "")
-    assert transaction(broker, "forget", X) == {"forgotten": X}
+    assert transaction(broker, "forget", X, "--yes") == {"forgotten": X}
     restart(broker)
     assert transaction(broker, "list") == []
     assert messages(broker) == [b"one"]
@@ -187,7 +187,7 @@ def test_a_branch_whose_queue_is_gone_is_kept_in_quarantine(broker: BrokerProces
     restart(broker)
     assert transaction(broker, "list")[0]["state"] == "quarantined"
     assert transaction(broker, "rollback", X, "--yes")["state"] == "heuristic-rollback"
-    transaction(broker, "forget", X)
+    transaction(broker, "forget", X, "--yes")
     restart(broker)
     assert transaction(broker, "list") == []
 

@@ -34,12 +34,15 @@ class Task(Record, frozen=True):
             `send-to-dead-letter`,
             `expire` or `deliver-scheduled`.
         queue: The queue whose messages it is about.
-        to: The queue that they go to; empty for none.
+        to: The queue that they go to, or the dead letter or expiry address; empty for none: then
+            messages that expire are deleted.
         filter_string: Selector of the messages; empty for all.
         total: Messages that waited when it began, about.
         looked: Messages that it has looked at.
         messages: Messages with which it was done.
         kept: Messages that were chosen and stay, since no queue takes them.
+        kept_reason: For `retry`: which of their queues are missing, and how to make them; else
+            empty.
         state: `running`, `done`, `cancelled` or `failed`.
         reason: Why it failed or was cancelled, as a sentence; else empty.
         started_ms: When it began, in milliseconds since 1970.
@@ -55,6 +58,7 @@ class Task(Record, frozen=True):
     looked: int
     messages: int
     kept: int
+    kept_reason: str
     state: str
     reason: str
     started_ms: int

@@ -18,7 +18,15 @@ from vespiary_broker.app.queue_walk import QueueWalk, Step
 from vespiary_broker.app.tasks import Task, Tasks
 from vespiary_broker.engine.address_memory import Verdict
 from vespiary_broker.engine.core import MessageView, NoRoom
-from vespiary_broker.engine.departures import check_departure, leave, origin_of
+from vespiary_broker.engine.departures import (
+    ORIGINS_MAX,
+    Origin,
+    check_departure,
+    leave,
+    missing_origin,
+    missing_origins_text,
+    origin_of,
+)
 from vespiary_broker.engine.message_times import is_scheduled
 from vespiary_broker.engine.moves import Reason
 from vespiary_broker.engine.queues import Queue
@@ -186,12 +194,13 @@ class MessageActs:
         task = Task(
             act=str(wanted.act), queue=queue.name, to=wanted.to, filter_string=wanted.filter_text
         )
+        task.to = task.to or self._departs_to(queue, wanted.act)
         self._tasks.check_room()
         target = queue
         reason = _REASONS.get(wanted.act)
         if reason is not None:
             check_departure(self._engine.fates.mover, queue, reason)
-            stage: Stage = partial(self._set_aside, queue, reason)
+            stage: Stage = partial(self._set_aside, task, queue, reason, set())
         elif wanted.act is Act.REMOVE:
             stage = partial(self._remove, queue)
         else:
@@ -212,6 +221,14 @@ class MessageActs:
             await self._journal.wait_durable()
 
         return self._tasks.start(task, work)
+
+    def _departs_to(self, queue: Queue, act: Act) -> str:
+        """Return the address that dead or expired messages of a queue go to; empty: none."""
+        settings = self._engine.registry.settings_for(queue.address.name)
+        if act is Act.DEAD_LETTER:
+            return settings.dead_letter_address or ""
+        address = settings.expiry_address or ""
+        return address if act is Act.EXPIRE and address != queue.address.name else ""
 
     def _queue(self, name: str) -> Queue:
         queue = self._engine.registry.queues.get(name)
@@ -356,10 +373,22 @@ class MessageActs:
         return state is None or verdict is not Verdict.DROP
 
     def _set_aside(
-        self, queue: Queue, reason: Reason, walk: QueueWalk, views: list[MessageView]
+        self,
+        task: Task,
+        queue: Queue,
+        reason: Reason,
+        missing: set[Origin],
+        walk: QueueWalk,
+        views: list[MessageView],
     ) -> Staged:
         mover = self._engine.fates.mover
         is_any = reason is not Reason.RETRIED
+        if not is_any:
+            origins = (missing_origin(self._engine.registry, view) for view in views)
+            missing.update(origin for origin in origins if origin is not None)
+            for origin in sorted(missing)[ORIGINS_MAX + 1 :]:
+                missing.discard(origin)  # clients may have invented any number of names
+            task.kept_reason = missing_origins_text(missing)
         walk.take_in(view.sequence for view in views if is_any or origin_of(view))
         count = sum(leave(self._core, mover, queue, view, reason) for view in views)
         return Staged(len(views), count, False, None)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from vespiary_broker.app.memory_states import MemoryState, memory_state
+from vespiary_broker.engine.queues import CHANGED
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.addresses import Address
@@ -295,8 +296,8 @@ def queue_state(engine: Engine, queue: Queue) -> QueueState:
         prepared=counters.prepared + counters.paged_prepared,
         aside=counters.aside,
         scheduled=engine.fates.schedule.waiting.count(queue.id),
-        added=counters.added,
-        acknowledged=counters.acknowledged,
+        added=counters.added - queue.departed(CHANGED),
+        acknowledged=counters.acknowledged - queue.departed_in_all,
         redelivered=counters.redelivered,
         live_bytes=counters.live_bytes,
         **asdict(queue.kind),
@@ -383,7 +384,7 @@ def broker_statistics(
 ) -> BrokerStatistics:
     """Return the state of the whole broker."""
     registry = engine.registry
-    added, acknowledged = engine.core.queue_totals()
+    added, acknowledged = registry.message_totals()
     return BrokerStatistics(
         is_ready=not not_ready_reason,
         not_ready_reason=not_ready_reason,
@@ -391,9 +392,9 @@ def broker_statistics(
         listeners=tuple(listener_state(listener) for listener in listeners),
         connections_total=cycle.connections_total,
         frames=cycle.frames,
-        messages_in=registry.dropped_added + added,
+        messages_in=added,
         messages_out=engine.dispatcher.messages_out,
-        messages_acknowledged=registry.dropped_acknowledged + acknowledged,
+        messages_acknowledged=acknowledged,
         errors=dict(cycle.errors),
         logins_refused=engine.logins.refused,
         transactions=engine.branches.statistics(),

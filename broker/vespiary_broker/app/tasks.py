@@ -45,12 +45,14 @@ class Task:
         id: Its number, from 1 in the order of their beginnings.
         act: What it does.
         queue: The queue whose messages it is about.
-        to: The queue that they go to; empty: none.
+        to: The queue that they go to, or the dead letter or expiry address; empty: none.
         filter_string: Selector of the messages; empty: all.
         total: Messages that there were to look at when it began.
         looked: Messages that it has looked at.
         messages: Messages with which it was done.
         kept: Messages that were chosen, and stay: their target does not take them.
+        kept_reason: Which queues are missing that some of these go back to, and how to make them;
+            empty: none is, and their target does not take them.
         state: How it is.
         reason: Why it failed or stopped, as a sentence; empty if it did not.
         started_ms: When it began, milliseconds since 1970.
@@ -67,6 +69,7 @@ class Task:
     looked: int = 0
     messages: int = 0
     kept: int = 0
+    kept_reason: str = ""
     state: TaskState = TaskState.RUNNING
     reason: str = ""
     started_ms: int = 0

@@ -82,14 +82,22 @@ def _act(name: str, act: str, sentence: str, options: dict[str, Any], **fields: 
     elif task["state"] == "running":
         terminal.echo(f"task {task['id']} goes on: {act} {name}")
     elif task["state"] == "done":
-        terminal.echo(f"{task['messages']} {sentence}")
+        terminal.echo(f"{task['messages']} {sentence}{_outcome(task)}")
         if task["kept"]:
-            terminal.echo(f"{task['kept']} stay: no queue takes them", err=True)
+            why = task["keptReason"] or "no queue takes them"
+            terminal.echo(f"{task['kept']} stay: {why}", err=True)
     if task["state"] in ("failed", "cancelled"):
         done = f"{task['messages']} messages were done with before"
         raise terminal.CommandFailed(
             f"task {task['id']} {task['state']}: {task['reason']} ({done})"
         )
+
+
+def _outcome(task: dict[str, Any]) -> str:
+    """Return what became of messages that left by the rules of their address."""
+    if task["act"] not in ("expire", "send-to-dead-letter"):
+        return ""
+    return f", now at {task['to']}" if task["to"] else " and were deleted: no expiry address is set"
 
 
 def wait_for_task(client: ApiClient, task: dict[str, Any]) -> dict[str, Any]:
@@ -185,7 +193,8 @@ def remove(name: str, yes: bool, **options: Any) -> None:
 def retry(name: str, **options: Any) -> None:
     """Move the messages that wait in the dead letter queue NAME back to their queues.
 
-    Messages whose queue is gone stay, and so do those that were never moved.
+    Messages whose queue is gone stay, and the answer names the commands that make such queues.
+    Messages that were never moved stay as well.
     """
     _act(name, "retry", f"messages of {name} are back in their queues", options)
 
@@ -205,8 +214,11 @@ def send_to_dead_letter(name: str, yes: bool, **options: Any) -> None:
 @yes_option
 @choice_options
 def expire(name: str, yes: bool, **options: Any) -> None:
-    """Let messages that wait in the queue NAME expire: to its expiry address, or nowhere."""
-    confirm(f"Let {_what(name, options)} expire?", yes)
+    """Let messages that wait in the queue NAME expire.
+
+    They go to the expiry address of its address; without one they are deleted.
+    """
+    confirm(f"Let {_what(name, options)} expire? Without an expiry address they are deleted.", yes)
     _act(name, "expire", f"messages of {name} have expired", options)
 
 

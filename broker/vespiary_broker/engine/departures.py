@@ -9,12 +9,40 @@ the event loop.
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
 from vespiary_broker.engine.core import Core, MessageView
 from vespiary_broker.engine.moves import Mover, NoPlace, Reason, Shed
-from vespiary_broker.engine.original_headers import ORIGINAL_QUEUE
+from vespiary_broker.engine.names import check_names
+from vespiary_broker.engine.original_headers import (
+    ORIGINAL_ADDRESS,
+    ORIGINAL_QUEUE,
+    ORIGINAL_TYPE,
+)
 from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.engine.queues import Queue
-from vespiary_spec.errors import RemoteProtocolError
+from vespiary_broker.engine.registry import Registry
+from vespiary_spec.errors import RemoteProtocolError, VespiaryError
+from vespiary_spec.settings import RoutingType
+
+ORIGINS_MAX: Final = 10
+"""Most missing queues that one retry names: clients may have invented them."""
+
+
+class Origin(NamedTuple):
+    """The queue that a message came from, as it says itself.
+
+    Attributes:
+        queue: Name of the queue.
+        address: Name of its address.
+        routing_type: ANYCAST or MULTICAST.
+    """
+
+    queue: str
+    address: str
+    routing_type: str
 
 
 def check_departure(mover: Mover, queue: Queue, reason: Reason) -> None:
@@ -53,6 +81,51 @@ def check_departure(mover: Mover, queue: Queue, reason: Reason) -> None:
 def origin_of(view: MessageView) -> str:
     """Return the queue that a message came from, as it says itself; empty: it does not."""
     return value_of(view.properties, ORIGINAL_QUEUE.encode()) or ""
+
+
+def missing_origin(registry: Registry, view: MessageView) -> Origin | None:
+    """Return the queue that a message came from if it is gone; None: it exists, or is not named.
+
+    Args:
+        registry: What exists.
+        view: The message.
+    """
+    name = origin_of(view)
+    if not name or name in registry.queues:
+        return None
+    address = value_of(view.properties, ORIGINAL_ADDRESS.encode()) or ""
+    kind = value_of(view.properties, ORIGINAL_TYPE.encode())
+    return Origin(name, address, kind or str(RoutingType.ANYCAST))
+
+
+def missing_origins_text(origins: Collection[Origin]) -> str:
+    """Return which queues are missing and how to make them, as a sentence; empty: none is.
+
+    Args:
+        origins: The queues. Only the first `ORIGINS_MAX`, in the order of their names, are named.
+    """
+    parts, end = [], ""
+    for origin in sorted(origins)[:ORIGINS_MAX]:
+        try:
+            check_names(origin.queue, origin.address or origin.queue, is_own=False)
+        except VespiaryError as error:
+            parts.append(f"messages name a queue that cannot exist: {error.what}")
+        else:
+            parts.append(f"there is no queue {origin.queue}: make it with `{_command(origin)}`")
+            end = ", then retry"
+    if len(origins) > len(parts):
+        parts.append("others are missing too")
+    return "; ".join(parts) + end
+
+
+def _command(origin: Origin) -> str:
+    """Return the command that makes a queue. A client may have written what the message says."""
+    name = [origin.queue] if not origin.queue.startswith("-") else []
+    address = ["--address", origin.address] if origin.address else []
+    is_known = origin.routing_type in list(RoutingType)
+    kind = ["--routing-type", origin.routing_type] if is_known else []
+    last = [] if name else ["--", origin.queue]
+    return shlex.join(["vespiary", "queue", "create", *name, *address, *kind, *last])
 
 
 def leave(core: Core, mover: Mover, queue: Queue, view: MessageView, reason: Reason) -> bool:

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.moves import Reason
-from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.queues import CHANGED, Queue
 
 HOURS_MAX: Final = 100_000
 """Hours of history over all queues and addresses, about 300 bytes each; the oldest go first."""
@@ -227,11 +227,10 @@ class MessageCounters:
 
     def _counts(self, queue: Queue) -> Counts:
         facts = self._core.queue_statistics(queue.id)
-        gone = 0 if queue.departures is None else sum(queue.departures.values())
         return Counts(
-            added=facts.added,
+            added=facts.added - queue.departed(CHANGED),
             delivered=queue.delivered,
-            acknowledged=facts.acknowledged - gone,
+            acknowledged=facts.acknowledged - queue.departed_in_all,
             expired=queue.departed(Reason.EXPIRED),
             killed=queue.departed(Reason.DELIVERIES),
         )

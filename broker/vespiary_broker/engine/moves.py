@@ -373,7 +373,7 @@ class Mover:
         if ended and self._is_untold(work):
             setting = "expiry-address" if work.reason is Reason.EXPIRED else "dead-letter-address"
             log.warning(
-                "messages are dropped, since they %s and their address has no %s "
+                "messages are deleted, since they %s and their address has no %s "
                 "queue=%s address=%s",
                 "have expired" if work.reason is Reason.EXPIRED else "were delivered too often",
                 setting,

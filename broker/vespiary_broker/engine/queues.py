@@ -6,6 +6,7 @@ Used by `registry`, `routing`, `dispatch` and `subscriptions`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 QUEUE_ID_COUNTER: Final = "counter/queue-id"
 _QUEUE_ID_END: Final = 2**31
 _RESERVED_AT_ONCE: Final = 1024
+
+MOVED: Final = "moved"
+"""Messages left because an administrator moved them to another queue."""
+CHANGED: Final = "changed"
+"""Messages left because an administrator changed them: others in the same queue replace them."""
 
 
 @dataclass(eq=False, slots=True)
@@ -119,6 +125,7 @@ class Queue:
         views: What consumers have seen, if it is non-destructive; None: they take its messages.
         delivered: Messages given to consumers since the start, again those that came back.
         departures: Messages that left it by no consumer since the start, by reason; None: none.
+        departures_of_all: The same of all queues together: those of the registry that has it.
         attempts_max: `max-delivery-attempts` as of its latest consumer; 0: any number.
         stream: The stream that reads it, which no consumer may; None: there is none.
         is_written: Whether the bindings have it; always True if it is not durable.
@@ -148,6 +155,7 @@ class Queue:
     views: Views | None = None
     delivered: int = 0
     departures: dict[str, int] | None = None
+    departures_of_all: Counter[str] = field(default_factory=Counter)
     attempts_max: int = 0
     stream: Stream | None = None
     is_written: bool = True
@@ -193,16 +201,22 @@ class Queue:
         """Count messages that left it by no consumer.
 
         Args:
-            reason: Why, one of `moves.Reason`.
+            reason: Why: one of `moves.Reason`, MOVED or CHANGED.
             count: How many.
         """
         if self.departures is None:
             self.departures = {}
         self.departures[reason] = self.departures.get(reason, 0) + count
+        self.departures_of_all[reason] += count
 
     def departed(self, reason: str) -> int:
         """Return how many messages left it for a reason since the start."""
         return 0 if self.departures is None else self.departures.get(reason, 0)
+
+    @property
+    def departed_in_all(self) -> int:
+        """Messages that left it since the start, and that no consumer acknowledged."""
+        return 0 if self.departures is None else sum(self.departures.values())
 
     def note_left(self, reason: GapReason, sequences: Iterable[int]) -> None:
         """Tell the stream that reads it, if any, why messages leave it.

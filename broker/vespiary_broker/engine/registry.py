@@ -13,7 +13,8 @@ messages whose records still stand in the journal's files. Who promises more tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -35,7 +36,7 @@ from vespiary_broker.engine.pausing import Pausing
 from vespiary_broker.engine.permissions import Permissions
 from vespiary_broker.engine.ports import Bindings, Event, JsonObject, Lock, Spawn
 from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits, configured_traits
-from vespiary_broker.engine.queues import Queue, QueueIds
+from vespiary_broker.engine.queues import CHANGED, Queue, QueueIds
 from vespiary_broker.engine.reach import reach_of_queue
 from vespiary_broker.engine.removals import Removals
 from vespiary_broker.engine.restoration import (
@@ -78,8 +79,6 @@ class Registry:
         retroactive: Keeps messages for queues to come.
         pausing: Pauses queues and addresses.
         unused: Created addresses without queues, oldest first.
-        dropped_added: Messages that queues had taken in which are gone.
-        dropped_acknowledged: Messages of these that were acknowledged.
         diverts: Where messages go instead or as well.
         switches: All switches, and how many messages their filters kept out of every queue.
         large_bodies: Bodies in files; None: there are none.
@@ -133,8 +132,9 @@ class Registry:
         self._memory = memory or AddressMemory(core, settings)
         self.queues: dict[str, Queue] = {}
         self.queues_by_id: dict[int, Queue] = {}
-        self.dropped_added = 0
-        self.dropped_acknowledged = 0
+        self._dropped_added = 0
+        self._dropped_acknowledged = 0
+        self._departures: Counter[str] = Counter()
         self.switches = Switches()
         self.diverts = Diverts(
             bindings,
@@ -275,6 +275,18 @@ class Registry:
             reach = reach_of_queue(queue)
             queue.route = Route(self._core, reach, queue.address.name, self.switches)
         return queue.route
+
+    def message_totals(self) -> tuple[int, int]:
+        """Return (messages that came into queues, those acknowledged) since the start.
+
+        Queues that are gone count as well. What left a queue by no consumer was not acknowledged,
+        and what replaces another message in its queue did not come in.
+        """
+        added, acknowledged = self._core.queue_totals()
+        return (
+            self._dropped_added + added - self._departures[CHANGED],
+            self._dropped_acknowledged + acknowledged - self._departures.total(),
+        )
 
     # --- making ---------------------------------------------------------------------------------
 
@@ -528,6 +540,7 @@ class Registry:
 
     def _enter(self, queue: Queue) -> None:
         address = queue.address
+        queue.departures_of_all = self._departures
         set_kind(self._core, queue, self.settings_for(address.name))
         self._table.enter(queue)
         self.queues[queue.name] = queue
@@ -599,8 +612,8 @@ class Registry:
             queue.route.close()
             queue.route = None
         counters = self._core.queue_statistics(queue.id)
-        self.dropped_added += counters.added
-        self.dropped_acknowledged += counters.acknowledged
+        self._dropped_added += counters.added
+        self._dropped_acknowledged += counters.acknowledged
         self._quarantine.release(queue.id)
         self.on_dropped(queue.id)
         self._core.drop_queue(queue.id)

@@ -25,7 +25,7 @@ from vespiary_broker.engine.property_lines import (
     with_lines,
     without,
 )
-from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.queues import CHANGED, MOVED, Queue
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.stream_gaps import GapReason
 from vespiary_broker.engine.transactions import transaction_bytes
@@ -249,3 +249,6 @@ class Restager:
             self._core.finish(self._queue.id, sequences, transaction=number)
             self._queue.note_left(GapReason.MOVED, sequences)
         self._core.commit(number)
+        if not self._rewrite.is_copy:
+            is_same = self._rewrite.target is self._queue
+            self._queue.count_departed(CHANGED if is_same else MOVED, len(batch))

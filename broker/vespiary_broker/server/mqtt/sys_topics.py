@@ -92,7 +92,7 @@ class SysTopics:
     def _values(self) -> Iterator[tuple[str, str]]:
         cycle = self._cycle
         sessions, connected = self._sessions()
-        added, _ = cycle.core.queue_totals()
+        added, _ = cycle.engine.registry.message_totals()
         numbers = {
             "uptime": f"{cycle.loop.time() - self._begun_s:.0f} seconds",
             "clients/total": sessions,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from vespiary_broker.engine.queues import CHANGED
 from vespiary_codec.wire.mqtt import Publish
 from vespiary_spec.version import VERSION
 from vespiary_testkit.mqtt_rig import MqttRig
@@ -30,3 +31,22 @@ async def test_values_come_at_once_and_every_ten_seconds(rig: MqttRig) -> None:
     client.lose()
     await asyncio.sleep(11)
     assert not rig.hub.sys_topics._watching
+
+
+@on_rig()
+async def test_messages_are_counted_as_in_the_metrics(rig: MqttRig) -> None:
+    client = await rig.connected("c")
+    await client.subscribe("a", 1)
+    for number in range(1, 4):
+        client.send(Publish("a", b"x", qos=1, packet_id=number))
+    await rig.flush()
+    queue = rig.engine.registry.queues["c.a"]
+    queue.count_departed(CHANGED, 1)  # one was replaced by another one in the same queue
+    for expected in (b"2", b"3"):  # the value itself is a message as well
+        reader = await rig.connected("reader")
+        values = await reader.subscribe("$SYS/broker/messages/stored", 0)
+        assert [each.payload for each in values if isinstance(each, Publish)] == [expected]
+        reader.lose()
+        await rig.flush()
+        client.lose()  # with its queue: what went through it still counts
+        await rig.flush()
