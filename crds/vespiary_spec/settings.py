@@ -107,7 +107,9 @@ class BrokerSettings(DivertSettings, frozen=True, kw_only=True, rename="camel", 
     data_directory: Annotated[
         str,
         setting(
-            "Base of the directories below when they are relative or not given.",
+            "Base of the directories below when they are relative or not given. A relative path "
+            "starts at the folder of the configuration file, or without one at the folder in which "
+            "the broker is started.",
             change=Change.IMMUTABLE,
             is_in_resource=False,
         ),
@@ -115,7 +117,8 @@ class BrokerSettings(DivertSettings, frozen=True, kw_only=True, rename="camel", 
     bindings_directory: Annotated[
         str | None,
         setting(
-            "Folder of the bindings journal: addresses, queues and counters.",
+            "Folder of the bindings journal: addresses, queues and counters. A relative path "
+            "starts at `data-directory`.",
             change=Change.IMMUTABLE,
             is_in_resource=False,
             default_text="`bindings` below `data-directory`",
@@ -133,7 +136,8 @@ class BrokerSettings(DivertSettings, frozen=True, kw_only=True, rename="camel", 
         str | None,
         setting(
             "Folder of the JMS journal: JMS queues, topics, connection factories and JNDI names "
-            "made through the API. It has files from its first use on.",
+            "made through the API. It has files from its first use on. A relative path "
+            "starts at `data-directory`.",
             change=Change.IMMUTABLE,
             is_in_resource=False,
             default_text="`bindings-directory`",
@@ -142,7 +146,8 @@ class BrokerSettings(DivertSettings, frozen=True, kw_only=True, rename="camel", 
     journal_directory: Annotated[
         str | None,
         setting(
-            "Folder of the message journal. Put it on a disk of its own.",
+            "Folder of the message journal. Put it on a disk of its own. A relative path starts at "
+            "`data-directory`.",
             change=Change.IMMUTABLE,
             is_in_resource=False,
             default_text="`journal` below `data-directory`",
@@ -159,8 +164,8 @@ class BrokerSettings(DivertSettings, frozen=True, kw_only=True, rename="camel", 
     paging_directory: Annotated[
         str | None,
         setting(
-            "Folder for page files. It is created and its filesystem verified; this version "
-            "does not write pages into it yet.",
+            "Folder for page files, which hold messages for which there is no memory (see "
+            "`max-size-bytes` and `global-max-size`). A relative path starts at `data-directory`.",
             change=Change.IMMUTABLE,
             is_in_resource=False,
             default_text="`paging` below `data-directory`",
@@ -169,7 +174,8 @@ class BrokerSettings(DivertSettings, frozen=True, kw_only=True, rename="camel", 
     large_messages_directory: Annotated[
         str | None,
         setting(
-            "Folder for the bodies of large messages, one file each.",
+            "Folder for the bodies of large messages, one file each. A relative path starts at "
+            "`data-directory`.",
             change=Change.IMMUTABLE,
             is_in_resource=False,
             default_text="`large-messages` below `data-directory`",
@@ -431,7 +437,8 @@ class BrokerSettings(DivertSettings, frozen=True, kw_only=True, rename="camel", 
         str | None,
         setting(
             "Folder for copies of full journal files, for `vespiary journal replay`. A file is not "
-            "used again before its copy is there. Put it on another disk than the journal.",
+            "used again before its copy is there. Put it on another disk than the journal. A "
+            "relative path starts at `data-directory`.",
             change=Change.RESTART,
             is_in_resource=False,
             default_text="no copies",

@@ -68,6 +68,17 @@ def test_directories_lie_below_the_data_directory(tmp_path: Path) -> None:
     assert Configuration().directories().journal == Path.cwd() / "data" / "journal"
 
 
+def test_the_reference_says_where_relative_folders_are_and_what_is_in_them() -> None:
+    text = {field.name: field.description for field in fields_of(Configuration)}
+    folders = [name for name in text if name.endswith("_directory")]
+    assert len(folders) == 7
+    for name in folders:
+        is_base = name == "data_directory"
+        base = "the folder of the configuration file" if is_base else "`data-directory`"
+        assert f"A relative path starts at {base}" in text[name]
+    assert not [name for name, said in text.items() if "this version does not" in said]
+
+
 def test_the_defaults_of_addresses_leave_nothing_open() -> None:
     for field in fields_of(AddressSettings):
         is_open = getattr(ADDRESS_DEFAULTS, field.name) is None
