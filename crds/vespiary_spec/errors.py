@@ -16,7 +16,10 @@ allowed, and what to do next; `str()` puts the parts together.
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, ClassVar
+
+_INNER_CODE = re.compile(r" \[VSP-[A-Z]\d+\]")
 
 
 class VespiaryError(Exception):
@@ -45,11 +48,12 @@ class VespiaryError(Exception):
         cure: str = "",
     ) -> None:
         super().__init__(what)
-        self.what = what
+        # The text of another error may be part of this one, which has a code of its own.
+        self.what = _INNER_CODE.sub("", what)
         self.where = where
         self.measured = measured
         self.allowed = allowed
-        self.cure = cure
+        self.cure = _INNER_CODE.sub("", cure)
 
     @property
     def details(self) -> str:

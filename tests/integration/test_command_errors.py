@@ -20,7 +20,7 @@ WITHOUT_INPUT = {
     *("connection list", "status", "configuration show", "configuration reload", "jms properties"),
     *("configuration changes", "crd", "version", "compatibility"),
 }
-"""Commands whose only input is the broker's URL; those behind the last two lines have none."""
+"""Commands whose only input is the broker's URL; the commands in LOCAL take no input."""
 LOCAL = {"configuration changes", "crd", "version", "compatibility"}
 
 NO_QUEUE = "no queue"
@@ -45,7 +45,7 @@ OF_BROKER = [
     ("queue move orders nosuch --yes", NO_QUEUE),
     ("queue copy nosuch orders", NO_QUEUE),
     ("queue copy orders nosuch", NO_QUEUE),
-    ("queue change-expiry nosuch --in 1h", NO_QUEUE),
+    ("queue change-expiry nosuch --in 1h --yes", NO_QUEUE),
     ("queue change-expiry orders --in soon", "soon"),
     ("queue change-priority nosuch 3", NO_QUEUE),
     ("queue remove nosuch --limit 1 --yes", NO_QUEUE),
@@ -70,7 +70,6 @@ OF_BROKER = [
     ("address counter nosuch", NO_ADDRESS),
     ("address reset-counter nosuch", NO_ADDRESS),
     ("connection close 4711 --yes", "4711"),
-    ("connection close --user nosuch --yes", "no connection"),
     ("connection close --queue nosuch --yes", NO_QUEUE),
     ("consumer list --queue nosuch", NO_QUEUE),
     ("task show 4711", "4711"),
@@ -157,6 +156,11 @@ ASKING = [
     "queue remove orders --limit 1",
     "queue send-to-dead-letter orders",
     "queue expire orders",
+    "queue change-expiry orders --in 1h",
+    "queue change-expiry orders --at 1",
+    "queue update orders --ring-size 1",
+    "queue update orders --last-value",
+    "queue update orders --last-value-key share",
     "queue groups orders --release",
     "address delete orders",
     "address duplicate-ids orders --clear",
@@ -250,6 +254,22 @@ def test_a_command_asks_before_something_is_lost(line: str, capsys: pytest.Captu
     assert "cannot reach" not in error, "it asks first"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "queue change-expiry orders --never",
+        "queue update orders --ring-size -1",
+        "queue update orders --no-last-value",
+        "queue update orders --max-consumers 3",
+    ],
+)
+def test_a_command_does_not_ask_where_nothing_is_lost(
+    line: str, capsys: pytest.CaptureFixture[str]
+):
+    error = rejected([*line.split(" "), "--api", "http://127.0.0.1:1"], "", capsys)
+    assert "cannot reach" in error
+
+
 @pytest.mark.parametrize("act", ["restore-snapshot", "remove-snapshot"])
 def test_a_snapshot_is_not_touched_without_a_question(
     folders: dict[str, Path], act: str, capsys: pytest.CaptureFixture[str]
@@ -258,6 +278,27 @@ def test_a_snapshot_is_not_touched_without_a_question(
     assert "Pass --yes to confirm" in rejected(arguments, "taken", capsys)
     assert run_program(["journal", "snapshots", "--data", str(folders["DATA"])]) == 0
     assert "taken" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("act", ["verify", "print"])
+def test_the_paging_folder_of_a_broker_without_pages_is_one(
+    folders: dict[str, Path], act: str, capsys: pytest.CaptureFixture[str]
+):
+    paging = folders["DATA"] / "paging"
+    assert (paging / "server.lock").exists()
+    assert run_program(["page", act, str(paging)]) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [([], "0 connections closed\n"), (["--yes", "--json"], "[]\n")]
+)
+def test_a_user_without_connections_is_no_error(
+    broker: BrokerProcess, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+):
+    capsys.readouterr()
+    arguments = ["connection", "close", "--user", "bob", "--api", address(broker), *options]
+    assert run_program(arguments) == 0
+    assert capsys.readouterr().out == said
 
 
 def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[str]:

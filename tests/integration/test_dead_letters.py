@@ -177,7 +177,7 @@ def test_dead_letters_expire_by_the_settings_of_their_address_and_over_a_kill(
     for number in range(3):
         client.send("/queue/jobs", b"%d" % number)
     said = run_command(broker, "queue", "send-to-dead-letter", "jobs", "--yes")
-    assert "3 messages of jobs are dead letters" in said
+    assert "3 messages of jobs moved to the dead letter address" in said
     client.send("/queue/DLQ", b"sent there")
     broker.kill()
     broker.start()

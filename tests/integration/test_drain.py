@@ -178,7 +178,7 @@ def test_what_cannot_be_moved_is_said_and_nothing_of_it_is_lost(tmp_path: Path) 
         run_command(target, "queue", "update", "orders", "--filter", "")
         said = run_command(source, "drain", "--yes", "--to", address(target))
         assert "10 messages" in said
-        assert "0 are left" in said
+        assert "; 0 left" in said
         assert "drained" in run_command(source, "drain")
         assert "clients are let in again" in run_command(source, "drain", "--cancel")
         assert numbers(target, "orders") == list(range(10))

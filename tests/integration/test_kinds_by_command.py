@@ -96,7 +96,7 @@ def test_rings(scene: Scene) -> None:
         wait_for(lambda: scene.shown()["ready"] == 3)
         assert bodies(scene.client("auto"), 3) == ["3", "4", "5"]
     scene.send(*"12345")
-    scene.command("queue", "update", "q", "--ring-size", "1")
+    scene.command("queue", "update", "q", "--ring-size", "1", "--yes")
     wait_for(lambda: scene.shown()["ready"] == 1)
     scene.kill()
     assert (scene.shown()["ringSize"], bodies(scene.client("auto"), 1)) == (1, ["5"])

@@ -70,7 +70,7 @@ def test_paged_messages_are_counted_copied_moved_and_removed(tmp_path: Path):
         broker.start()
         assert numbers(broker, "other") == list(range(1500))
         said = run_command(broker, "queue", "retry", "other", "--filter", "n IN ('3', '1200')")
-        assert "2 messages of other are back" in said
+        assert "2 messages of other moved back" in said
         assert numbers(broker, "deep") == [3, 1200]
         wait_for(lambda: call(broker, "GET", "/queues/deep")["ready"] == 2)
         with peer_of(broker) as peer:
@@ -90,7 +90,7 @@ def test_large_bodies_go_along_and_are_there_as_long_as_anybody_has_them(tmp_pat
         assert "2 messages copied" in run_command(broker, "queue", "copy", "big", "second")
         assert "2 messages moved" in run_command(broker, "queue", "move", "big", "third", "--yes")
         said = run_command(broker, "queue", "change-priority", "third", "9")
-        assert "2 messages of third have priority 9" in said
+        assert "2 messages of third: priority changed to 9" in said
         assert "2 messages removed" in run_command(
             broker, "queue", "remove", "second", "--filter", "n >= 0", "--yes"
         )
@@ -140,11 +140,13 @@ def test_expiry_is_changed_and_takes_effect(tmp_path: Path):
     settings = ("address-settings.#.expiry-address=EXPIRED", "message-expiry-scan-period=100")
     with BrokerProcess(tmp_path / "data", *settings) as broker:
         fill(broker, "orders", 3)
-        run_command(broker, "queue", "change-expiry", "orders", "--in", "50ms", "--limit", "2")
+        run_command(
+            broker, "queue", "change-expiry", "orders", "--in", "50ms", "--limit", "2", "--yes"
+        )
         wait_for(lambda: call(broker, "GET", "/queues/orders")["messages"] == 1)
         wait_for(lambda: "EXPIRED" in run_command(broker, "queue", "list"))
         wait_for(lambda: numbers(broker, "EXPIRED") == [0, 1])
-        run_command(broker, "queue", "change-expiry", "orders", "--at", str(2**50))
+        run_command(broker, "queue", "change-expiry", "orders", "--at", str(2**50), "--yes")
         (message,) = call(broker, "GET", "/queues/orders/messages")["items"]
         assert message["headers"]["expires"] == str(2**50)
         run_command(broker, "queue", "change-expiry", "orders", "--never", "--id", message["id"])
@@ -164,7 +166,7 @@ def test_connections_are_listed_and_closed(tmp_path: Path):
             broker, "connection", "close", "77", "--yes", code=1
         )
         said = run_command(broker, "connection", "close", "--queue", "orders", "--yes")
-        assert said == "1 connections closed\n"
+        assert said == "1 connection closed\n"
         assert peer.receive().command == "ERROR"
         wait_for(lambda: json.loads(run_command(broker, "connection", "list", "--json")) == [])
 

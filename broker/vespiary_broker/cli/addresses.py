@@ -145,7 +145,9 @@ def duplicate_ids(
         return
     confirm(f"Forget the duplicate ids of {name}?", yes)
     answer = client.call("DELETE", path)
-    show_removed(answer, f"{answer['ids']} duplicate ids of {name} forgotten", is_json)
+    show_removed(
+        answer, f"{terminal.counted(answer['ids'], 'duplicate id')} of {name} forgotten", is_json
+    )
 
 
 @address.command("delete", short_help="Delete an address without queues.")

@@ -84,19 +84,15 @@ def close_connections(
     if queue:
         consumers = client.items("/consumers", {"queue": queue})
         chosen |= {each["connection"] for each in consumers}
-    if not chosen:
-        whose = " and ".join(
-            text for text in (user and f"user {user}", queue and f"queue {queue}") if text
-        )
-        raise terminal.CommandFailed(f"no connection belongs to {whose}; none was closed")
-    confirm(f"Close {len(chosen)} connections?", yes)
+    if chosen:
+        confirm(f"Close {terminal.counted(len(chosen), 'connection')}?", yes)
     closed: list[dict[str, Any]] = [
         client.call("DELETE", f"/connections/{number}") for number in sorted(chosen)
     ]
     if is_json:
         terminal.show_json(closed)
     else:
-        terminal.echo(f"{len(closed)} connections closed")
+        terminal.echo(f"{terminal.counted(len(closed), 'connection')} closed")
 
 
 @click.group("consumer", short_help="List consumers of queues.")

@@ -108,8 +108,8 @@ def _show_end(state: dict[str, Any], target: str) -> None:
         terminal.echo(err=True)
     seconds = (state["endedMs"] - state["startedMs"]) / 1000
     terminal.echo(
-        f"{state['moved']} messages ({state['movedBytes']} bytes) moved to {target} in "
-        f"{seconds:.1f} s; {state['messagesLeft']} are left"
+        f"{terminal.counted(state['moved'], 'message')} ({state['movedBytes']} bytes) moved to "
+        f"{target} in {seconds:.1f} s; {state['messagesLeft']} left"
     )
     if state["phase"] != "drained":
         terminal.show_sentence(state["reason"] or f"the drain is {state['phase']}")

@@ -114,7 +114,7 @@ def restore_command(
 
     Exit codes: 0 done, 1 no such copy or in use, 2 usage.
     """
-    confirm(f"Replace the broker's files by the copy {name}?", yes)
+    confirm(f"Replace the broker's files with the copy {name}?", yes)
     _show(snapshot.restore(_folders(config, data), name), is_json=is_json)
     return 0
 
@@ -133,5 +133,5 @@ def remove_command(config: Path | None, data: Path | None, name: str, yes: bool)
     count = snapshot.remove(_folders(config, data), name)
     if not count:
         raise terminal.CommandFailed(f"there is no copy {name}")
-    terminal.echo(f"removed {name} from {count} folders")
+    terminal.echo(f"removed {name} from {terminal.counted(count, 'folder')}")
     return 0

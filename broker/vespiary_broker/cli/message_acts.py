@@ -82,12 +82,12 @@ def _act(name: str, act: str, sentence: str, options: dict[str, Any], **fields: 
     elif task["state"] == "running":
         terminal.echo(f"task {task['id']} goes on: {act} {name}")
     elif task["state"] == "done":
-        terminal.echo(f"{task['messages']} {sentence}{_outcome(task)}")
+        terminal.echo(f"{terminal.counted(task['messages'], 'message')} {sentence}{_outcome(task)}")
         if task["kept"]:
             why = task["keptReason"] or "no queue takes them"
             terminal.echo(f"{task['kept']} stay: {why}", err=True)
     if task["state"] in ("failed", "cancelled"):
-        done = f"{task['messages']} messages were done with before"
+        done = f"done before: {terminal.counted(task['messages'], 'message')}"
         raise terminal.CommandFailed(
             f"task {task['id']} {task['state']}: {task['reason']} ({done})"
         )
@@ -95,9 +95,13 @@ def _act(name: str, act: str, sentence: str, options: dict[str, Any], **fields: 
 
 def _outcome(task: dict[str, Any]) -> str:
     """Return what became of messages that left by the rules of their address."""
-    if task["act"] not in ("expire", "send-to-dead-letter"):
+    if task["act"] == "send-to-dead-letter":
+        return f" {task['to']}"
+    if task["act"] != "expire":
         return ""
-    return f", now at {task['to']}" if task["to"] else " and were deleted: no expiry address is set"
+    if not task["to"]:
+        return ": deleted, as no other expiry address is set"
+    return f": sent to {task['to']}; those that no queue there takes were deleted"
 
 
 def wait_for_task(client: ApiClient, task: dict[str, Any]) -> dict[str, Any]:
@@ -123,7 +127,7 @@ def move(name: str, to: str, yes: bool, **options: Any) -> None:
     `vespiary queue retry TO` brings them back. Those that consumers hold stay.
     """
     confirm(f"Move {_what(name, options)} to {to}?", yes)
-    _act(name, "move", f"messages moved from {name} to {to}", options, to=to)
+    _act(name, "move", f"moved from {name} to {to}", options, to=to)
 
 
 @click.command("copy", short_help="Copy messages to another queue.")
@@ -132,7 +136,7 @@ def move(name: str, to: str, yes: bool, **options: Any) -> None:
 @choice_options
 def copy(name: str, to: str, **options: Any) -> None:
     """Copy messages that wait in the queue NAME to the queue TO."""
-    _act(name, "copy", f"messages copied from {name} to {to}", options, to=to)
+    _act(name, "copy", f"copied from {name} to {to}", options, to=to)
 
 
 @click.command("change-expiry", short_help="Change when messages expire.")
@@ -146,11 +150,20 @@ def copy(name: str, to: str, **options: Any) -> None:
     help="Then, in milliseconds since 1970.",
 )
 @click.option("--never", is_flag=True, help="They live for ever.")
+@yes_option
 @choice_options
 def change_expiry(
-    name: str, time_to_live: str | None, expires_ms: int | None, never: bool, **options: Any
+    name: str,
+    time_to_live: str | None,
+    expires_ms: int | None,
+    never: bool,
+    yes: bool,
+    **options: Any,
 ) -> None:
-    """Change when messages that wait in the queue NAME expire; they go to its end."""
+    """Change when messages that wait in the queue NAME expire; they go to its end.
+
+    Expired messages go to the expiry address of its address; without one they are deleted.
+    """
     if (time_to_live is not None) + (expires_ms is not None) + never != 1:
         raise click.UsageError("give one of --in, --at and --never")
     fields: dict[str, Any] = {"expiresMs": 0 if never else expires_ms}
@@ -159,7 +172,9 @@ def change_expiry(
             fields = {"timeToLiveMs": parse_duration_ns(time_to_live) // _NS_PER_MS}
         except QuantityError as error:
             raise click.UsageError(f"--in: {error}") from error
-    _act(name, "change-expiry", f"messages of {name} have another expiry", options, **fields)
+    question = f"Change when {_what(name, options)} expire?"
+    confirm(f"{question} Without an expiry address, expired messages are deleted.", yes or never)
+    _act(name, "change-expiry", f"of {name}: expiry changed", options, **fields)
 
 
 @click.command("change-priority", short_help="Change the priority of messages.")
@@ -168,7 +183,7 @@ def change_expiry(
 @choice_options
 def change_priority(name: str, priority: int, **options: Any) -> None:
     """Give messages that wait in the queue NAME a PRIORITY, 0 to 9; they go to its end."""
-    sentence = f"messages of {name} have priority {priority}"
+    sentence = f"of {name}: priority changed to {priority}"
     _act(name, "change-priority", sentence, options, priority=priority)
 
 
@@ -184,7 +199,7 @@ def remove(name: str, yes: bool, **options: Any) -> None:
     if not _is_chosen(options):
         raise click.UsageError("say which: --filter, --id or --limit; `queue purge` removes all")
     confirm(f"Remove {_what(name, options)}?", yes)
-    _act(name, "remove", f"messages removed from {name}", options)
+    _act(name, "remove", f"removed from {name}", options)
 
 
 @click.command("retry", short_help="Move dead letters back to where they came from.")
@@ -196,7 +211,7 @@ def retry(name: str, **options: Any) -> None:
     Messages whose queue is gone stay, and the answer names the commands that make such queues.
     Messages that were never moved stay as well.
     """
-    _act(name, "retry", f"messages of {name} are back in their queues", options)
+    _act(name, "retry", f"of {name} moved back", options)
 
 
 @click.command("send-to-dead-letter", short_help="Make dead letters of the messages that wait.")
@@ -205,8 +220,8 @@ def retry(name: str, **options: Any) -> None:
 @choice_options
 def send_to_dead_letter(name: str, yes: bool, **options: Any) -> None:
     """Move messages that wait in the queue NAME to its dead letter address."""
-    confirm(f"Make dead letters of {_what(name, options)}?", yes)
-    _act(name, "send-to-dead-letter", f"messages of {name} are dead letters", options)
+    confirm(f"Move {_what(name, options)} to the dead letter address?", yes)
+    _act(name, "send-to-dead-letter", f"of {name} moved to the dead letter address", options)
 
 
 @click.command("expire", short_help="Let the messages that wait expire.")
@@ -219,7 +234,7 @@ def expire(name: str, yes: bool, **options: Any) -> None:
     They go to the expiry address of its address; without one they are deleted.
     """
     confirm(f"Let {_what(name, options)} expire? Without an expiry address they are deleted.", yes)
-    _act(name, "expire", f"messages of {name} have expired", options)
+    _act(name, "expire", f"of {name} expired", options)
 
 
 @click.command("deliver-scheduled", short_help="Deliver scheduled messages now.")
@@ -227,7 +242,7 @@ def expire(name: str, yes: bool, **options: Any) -> None:
 @choice_options
 def deliver_scheduled(name: str, **options: Any) -> None:
     """Have scheduled messages of the queue NAME delivered now; they go to its end."""
-    _act(name, "deliver-scheduled", f"messages of {name} are scheduled no more", options)
+    _act(name, "deliver-scheduled", f"of {name} made due", options)
 
 
 @click.command("count", short_help="Count the messages of a queue that match a selector.")

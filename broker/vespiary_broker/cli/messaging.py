@@ -130,7 +130,7 @@ def send(
     if is_json:
         terminal.show_json({"destination": destination, "confirmed": count, "seconds": seconds})
     else:
-        what = "1 message" if count == 1 else f"{count} messages"
+        what = terminal.counted(count, "message")
         terminal.echo(f"{what} to {destination}: confirmed in {seconds:.3f} s")
 
 
@@ -162,8 +162,8 @@ def wait_receipt(
     event = connection.wait(timeout_s)
     if event is None and timeout_s:
         raise terminal.CommandFailed(
-            f"{len(connection.client.unconfirmed)} messages were not confirmed within "
-            f"{timeout_s:g} s; they may have been lost"
+            f"no confirmation within {timeout_s:g} s; unconfirmed, and perhaps lost: "
+            f"{terminal.counted(len(connection.client.unconfirmed), 'message')}"
         )
     if isinstance(event, Receipt):
         advance(1)

@@ -24,7 +24,9 @@ from vespiary_broker.store.paging.verifying import (
 from vespiary_spec import units
 
 _MIB = 1024 * 1024
-_places = click.argument("places", type=click.Path(path_type=Path), metavar="PLACE…", nargs=-1)
+_places = click.argument(
+    "places", type=click.Path(exists=True, path_type=Path), metavar="PLACE…", nargs=-1
+)
 
 
 @click.group("page", short_help="Look at page files on disk.")
@@ -41,12 +43,11 @@ def _pages_in(places: tuple[Path, ...]) -> list[Path]:
         raise click.UsageError("name a folder or a page")
     disk = Disk()
     for place in places:
-        if not place.exists():
-            raise terminal.CommandFailed(f"there is no folder and no page {place}")
         if place.is_dir() and not is_paging_folder(place, disk):
-            raise terminal.CommandFailed(
-                f"{place} is no paging folder: it holds neither pages nor folders of addresses. It "
-                "is the folder `paging` in a broker's data folder, or what `paging-directory` names"
+            raise click.BadParameter(
+                f"{place} is not a paging folder: it holds neither pages nor folders of addresses. "
+                "It is the folder `paging` in a broker's data folder, or the one that "
+                "`paging-directory` names"
             )
     return [path for place in places for path in find_pages(place, disk)]
 
@@ -70,7 +71,7 @@ def verify(places: tuple[Path, ...], is_json: bool) -> int:
         for report in reports:
             _show(report)
         damaged = sum(not report.is_good for report in reports)
-        terminal.echo(f"{len(reports)} pages, {damaged} of them damaged")
+        terminal.echo(f"{terminal.counted(len(reports), 'page')}, {damaged} damaged")
     return int(any(not report.is_good for report in reports))
 
 

@@ -9,6 +9,7 @@ Exit codes: 0 good, 1 found bad or refused, 2 usage, 130 interrupted.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import os
@@ -184,6 +185,23 @@ class Program(click.Group):
                 command: click.Command = getattr(module, attribute)
                 return command
         return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is asked for, or suggest one of a similar name.
+
+        Raises:
+            click.UsageError: There is none of that name.
+        """
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if near and "Did you mean" not in error.message:
+                hint = f"{error.message} Did you mean {near[0]!r}?"
+                raise click.UsageError(hint, ctx) from error
+            raise
 
     def format_commands(
         self,

@@ -101,6 +101,12 @@ def body_of(values: dict[str, Any]) -> dict[str, Any]:
     return {camel(name): value for name, value in values.items()}
 
 
+def removes_messages(values: dict[str, Any]) -> bool:
+    """Return whether a queue may lose messages that wait in it when it gets these options."""
+    has_ring = values["ring_size"] is not None and values["ring_size"] >= 0
+    return has_ring or bool(values["last_value"]) or values["last_value_key"] is not None
+
+
 def with_kinds(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return queues with the field `kind`: in a word or two, what is not ordinary about them."""
     return [item | {"kind": kind_of(item)} for item in items]

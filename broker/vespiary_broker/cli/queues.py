@@ -24,7 +24,7 @@ from vespiary_broker.cli.counters import counter_commands, counter_of, show_hist
 from vespiary_broker.cli.message_acts import MESSAGE_COMMANDS
 from vespiary_broker.cli.queue_choice import FIELDS, OPERATIONS, chosen, columns_of, condition_on
 from vespiary_broker.cli.queue_groups import groups
-from vespiary_broker.cli.queue_kinds import body_of, kind_options, with_kinds
+from vespiary_broker.cli.queue_kinds import body_of, kind_options, removes_messages, with_kinds
 
 _QUEUE_COLUMNS: Final = (
     ("queue", "name"),
@@ -117,17 +117,23 @@ def delete_queue(
     client = ApiClient(api_url, password_file)
     query = {"force": str(force).lower()}
     answer = client.call("DELETE", f"/queues/{segment(name)}", query=query)
-    show_removed(answer, f"queue {name} deleted with {answer['messages']} messages", is_json)
+    show_removed(
+        answer,
+        f"queue {name} deleted with {terminal.counted(answer['messages'], 'message')}",
+        is_json,
+    )
 
 
 @queue.command("update", short_help="Change what is particular about a queue.")
 @click.argument("name")
 @click.option("--filter", "filter_string", help="Selector that lets messages in; '' for none.")
 @kind_options
+@yes_option
 @api_options
 def update_queue(
     name: str,
     filter_string: str | None,
+    yes: bool,
     api_url: str,
     password_file: Path | None,
     is_json: bool,
@@ -135,11 +141,18 @@ def update_queue(
 ) -> None:
     """Change the queue NAME; what is not given stays, and so do consumers that it has.
 
-    Last values and non-destructiveness change only while it has no consumers.
+    Last values and non-destructiveness change only while it has no consumers. A ring and last
+    values remove messages.
     """
     body = {"filterString": filter_string, **body_of(kind)}
     if all(value is None for value in body.values()):
         raise click.UsageError("nothing to change: give --max-consumers or another option")
+    if removes_messages(kind):
+        confirm(
+            f"Update the queue {name}? Messages that are too many for the ring, or that are older "
+            "than the last value, are removed.",
+            yes,
+        )
     client = ApiClient(api_url, password_file)
     show_one(client.call("PATCH", f"/queues/{segment(name)}", body), is_json)
 
@@ -242,7 +255,9 @@ def purge_queue(
     confirm(f"Remove all messages that wait in {name}?", yes)
     client = ApiClient(api_url, password_file)
     answer = client.call("POST", f"/queues/{segment(name)}/purge")
-    show_removed(answer, f"{answer['messages']} messages removed from {name}", is_json)
+    show_removed(
+        answer, f"{terminal.counted(answer['messages'], 'message')} removed from {name}", is_json
+    )
 
 
 for _command in (groups, *MESSAGE_COMMANDS, *counter_commands("queues", "queue")):

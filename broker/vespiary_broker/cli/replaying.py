@@ -31,6 +31,7 @@ from vespiary_broker.store.history import History
 from vespiary_broker.store.opening import OpeningParts
 from vespiary_codec.journal.record import AddRecord
 from vespiary_codec.wire.stomp.properties import parse_properties
+from vespiary_spec.errors import VespiaryError
 
 _UNCONFIRMED_MAX: Final = 100
 _CONFIRM_S: Final = 30.0
@@ -294,9 +295,12 @@ def _send_all(
                 pass
         while client.unconfirmed:
             wait_receipt(connection, advance, _CONFIRM_S)
-    except Exception:
+    except (Exception, KeyboardInterrupt) as error:
         done = under_way[0] - 1 if under_way else outcome.selected
-        terminal.show_sentence(f"interrupted: go on with --skip {done}")
+        reason = str(error) or "interrupted"
+        if isinstance(error, VespiaryError | click.ClickException | KeyboardInterrupt):
+            raise terminal.CommandFailed(f"{reason} Continue with --skip {done}.") from error
+        terminal.show_sentence(f"continue with --skip {done}")
         raise
 
 
@@ -305,10 +309,10 @@ def _show(history: History, outcome: Outcome, target: str | None, is_json: bool)
     if is_json:
         terminal.show_json(dataclasses.asdict(counts) | dataclasses.asdict(outcome))
         return
-    terminal.echo(
-        f"{counts.files} files, {counts.messages} messages, {outcome.selected} selected"
-        + (f", {outcome.skipped} skipped" if outcome.skipped else "")
-    )
+    files = terminal.counted(counts.files, "file")
+    found = f"{files}, {terminal.counted(counts.messages, 'message')}"
+    skipped = f", {outcome.skipped} skipped" if outcome.skipped else ""
+    terminal.echo(f"{found}, {outcome.selected} selected{skipped}")
     if counts.void:
         terminal.echo(f"{counts.void} messages of transactions without commit: not replayed")
     if counts.gaps:
@@ -316,4 +320,4 @@ def _show(history: History, outcome: Outcome, target: str | None, is_json: bool)
     if outcome.lost:
         terminal.echo(f"{outcome.lost} large messages without a whole body: passed over")
     if target is not None:
-        terminal.echo(f"{outcome.confirmed} messages to {target}: confirmed")
+        terminal.echo(f"{terminal.counted(outcome.confirmed, 'message')} to {target}: confirmed")

@@ -31,6 +31,8 @@ from vespiary_spec.errors import NativeError
 
 DEFAULT_URL: Final = f"stomp://127.0.0.1:{limits.PORT_ALL_PROTOCOLS}"
 _READ_BYTES: Final = 256 * 1024
+_TLS_ALERT: Final = b"\x15\x03"
+"""The first bytes of what a TLS server answers to anything else (RFC 8446 §5.1)."""
 _CONNECT_S: Final = 10.0
 _BODY_BYTES_MAX: Final = 2**31
 """A message that the broker holds may be printed, however large."""
@@ -117,10 +119,17 @@ class StompConnection:
             return plain
         try:
             context = ssl.create_default_context(cafile=ca)
-            return context.wrap_socket(plain, server_hostname=target.host)
-        except (ssl.SSLError, OSError) as error:
+        except OSError as error:
             plain.close()
-            raise CommandFailed(f"{target.place}: TLS failed: {error}") from error
+            reason = "no certificates in PEM form" if error.errno is None else error.strerror
+            if isinstance(error, ssl.SSLError):
+                reason = "no certificates in PEM form"
+            raise CommandFailed(f"--ca {ca}: {reason}") from error
+        try:
+            return context.wrap_socket(plain, server_hostname=target.host)
+        except OSError as error:
+            plain.close()
+            raise CommandFailed(f"{target.place}: {_tls_problem(error, target)}") from error
 
     def __enter__(self) -> Self:
         try:
@@ -199,6 +208,10 @@ class StompConnection:
         if not data:
             self.client.receive_end()
             raise CommandFailed(f"{self._target.place}: the broker closed the connection")
+        if self.client.version is None and not self._target.is_tls and data[:2] == _TLS_ALERT:
+            raise CommandFailed(
+                f"{self._target.place} speaks TLS: write --url stomp+ssl://{self._target.place}"
+            )
         self.client.feed(data)
         return True
 
@@ -220,6 +233,21 @@ class StompConnection:
         """Say good-bye and wait for the answer."""
         self.write(self.client.disconnect())
         self.settle(timeout_s)
+
+
+def _tls_problem(error: OSError, target: Target) -> str:
+    """Return why a TLS handshake failed, and what to do."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not accepted: {error.verify_message}. Name the authority's file "
+            "with --ca, and the host as the certificate does in --url"
+        )
+    if getattr(error, "reason", None) in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING"):
+        return f"this port does not speak TLS: write --url stomp://{target.place}"
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or "unknown reason").lower().replace("_", " ")
+        return f"the TLS handshake failed: {reason}"
+    return f"the connection broke in the TLS handshake: {error.strerror or error}"
 
 
 def _sentence(event: ServerError) -> str:

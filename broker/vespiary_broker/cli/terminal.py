@@ -29,6 +29,11 @@ class CommandFailed(click.ClickException):
     exit_code = 1
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, which takes an s where the number is not 1."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     """Print text, with its control characters escaped if the output is a terminal.
 

@@ -31,6 +31,10 @@ _AMQP_REPLY: Final = b"AMQP\x00\x01\x00\x00"
 _MQTT_REPLY: Final = bytes([0x20, 0x02, 0x00, 0x01])
 
 
+_SHOWN: Final = {Protocol.AMQP: "AMQP 1.0"}
+"""Protocols whose versions have little in common, as errors name them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Foreign:
     """A protocol that is not spoken here.
@@ -50,7 +54,8 @@ class Foreign:
             protocols: Those that the acceptor speaks.
         """
         return RemoteProtocolError(
-            f"this port does not speak {self.protocol}", allowed=", ".join(protocols)
+            f"this port does not speak {self.protocol}",
+            allowed=", ".join(_SHOWN.get(protocol, protocol) for protocol in protocols),
         )
 
 
@@ -68,14 +73,23 @@ _REFUSALS: Final = {
     Protocol.AMQP: Foreign("AMQP", _AMQP_REPLY),
 }
 """What a client of ours hears on a port that does not speak its protocol."""
+_OLDER_AMQP: Final = (
+    (b"AMQP\x00\x00\x09\x01", Foreign("AMQP 0-9-1", _AMQP_REPLY)),
+    (b"AMQP\x01\x01", Foreign("AMQP 0-9", _AMQP_REPLY)),
+)
+"""Versions before 1.0 have other headers; RabbitMQ's own clients speak 0-9-1."""
 _FOREIGN: Final = (
     (b"\x16\x03", Foreign("TLS", _TLS_REPLY)),
     *((verb, _HTTP) for verb in (b"GET ", b"HEAD ", b"POST ", b"PUT ")),
     *((verb, _HTTP) for verb in (b"DELETE ", b"PATCH ", b"OPTIONS ")),
     (b"ARTEMIS", Foreign("Artemis Core", b"")),
     (b"HORNETQ", Foreign("HornetQ Core", b"")),
-    (b"\x00\x00", Foreign("OpenWire", b"")),
 )
+# Both begin with the size of the first frame; OpenWire goes on with the type WIREFORMAT_INFO (1),
+# Kafka with the number of a request, which is below 256.
+_SIZED: Final = {1: Foreign("OpenWire", b""), 0: Foreign("Kafka", b"")}
+_SIZE: Final = b"\x00\x00"
+_SIZE_BYTES: Final = 4
 _UNKNOWN: Final = Foreign("what this client speaks", b"")
 
 
@@ -105,6 +119,11 @@ def detect(data: bytes, protocols: Collection[Protocol]) -> Verdict:
             is among them: its decoder says what is wrong.
     """
     data = data.lstrip(b"\r\n")
+    for signature, foreign in _OLDER_AMQP:
+        if data.startswith(signature):
+            return Verdict(is_decided=True, foreign=foreign)
+        if len(data) >= len(b"AMQP") and signature.startswith(data):
+            return Verdict(is_decided=False)
     for signature, protocol in _SPOKEN:
         if data.startswith(signature):
             if protocol in protocols:
@@ -117,6 +136,12 @@ def detect(data: bytes, protocols: Collection[Protocol]) -> Verdict:
     for signature, foreign in _FOREIGN:
         if data.startswith(signature):
             return Verdict(is_decided=True, foreign=foreign)
+    if data.startswith(_SIZE):
+        if len(data) <= _SIZE_BYTES:
+            return Verdict(is_decided=False)
+        return Verdict(is_decided=True, foreign=_SIZED.get(data[_SIZE_BYTES], _UNKNOWN))
+    if _SIZE.startswith(data):
+        return Verdict(is_decided=False)
     if any(signature.startswith(data) for signature, _ in (*_SPOKEN, *_FOREIGN)):
         return Verdict(is_decided=False)
     if Protocol.STOMP in protocols:

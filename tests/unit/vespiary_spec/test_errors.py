@@ -13,7 +13,7 @@ import pytest
 import vespiary_spec
 from vespiary_spec import errors
 from vespiary_spec.error_catalogue import CATALOGUE
-from vespiary_spec.errors import ConfigError, NativeError, VespiaryError
+from vespiary_spec.errors import ConfigError, NativeError, QuantityError, VespiaryError
 
 
 def subclasses(kind: type[VespiaryError]) -> set[type[VespiaryError]]:
@@ -64,6 +64,14 @@ def test_a_message_says_where_what_measured_allowed_and_what_to_do() -> None:
     )
     assert (error.path, error.value) == ("journal-min-files", 1)
     assert error.to_dict()["code"] == "VSP-C101"
+
+
+def test_an_error_in_another_leaves_one_code():
+    inner = QuantityError("ten is no size", cure="write 10MiB")
+    outer = ConfigError(f"it cannot be used: {inner}", path="a")
+    assert str(outer) == "a: it cannot be used: ten is no size. Write 10MiB. [VSP-C101]"
+    outer = ConfigError("it cannot be used", path="a", cure=f"see: {inner}")
+    assert str(outer).count("VSP-") == 1
 
 
 def test_long_input_does_not_make_a_long_message() -> None:

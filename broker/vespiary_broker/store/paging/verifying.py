@@ -12,6 +12,7 @@ from pathlib import Path
 
 from vespiary_broker.store.disk import DiskLike
 from vespiary_broker.store.listing import Entry, entries_of
+from vespiary_broker.store.lock import LOCK_NAME
 from vespiary_broker.store.paging.folders import ADDRESS_FILE, PageFolders, read_page_name
 from vespiary_broker.store.paging.page_files import PagePart
 from vespiary_codec.journal.block import FIRST_OFFSET, BlockHeader, walk_blocks
@@ -109,13 +110,15 @@ def find_pages(place: Path, disk: DiskLike) -> list[Path]:
 def is_paging_folder(place: Path, disk: DiskLike) -> bool:
     """Return whether a folder can be a paging folder, or the folder of an address in one.
 
-    An empty one can: nothing has been paged. Stamps of volumes and `lost+found` do not count.
+    An empty one can: nothing has been paged. Stamps of volumes, the broker's lock and `lost+found`
+    do not count.
 
     Args:
         place: The folder.
         disk: The file system.
     """
-    names = [name for name in disk.names(place) if name[0] != "." and name != "lost+found"]
+    others = (LOCK_NAME, "lost+found")
+    names = [name for name in disk.names(place) if name[0] != "." and name not in others]
     has_pages = any(read_page_name(name) is not None for name in names)
     return not names or has_pages or ADDRESS_FILE in names or bool(PageFolders(place, disk).walk())
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from vespiary_broker.cli.message_acts import _outcome
 from vespiary_broker.cli.program import run_program
 from vespiary_testkit.admin_rig import (
     AdminRig,
@@ -208,12 +209,12 @@ OFF = {
 def test_kinds_of_queues(rig: AdminRig, capsys: pytest.CaptureFixture[str]):
     options = " ".join(KIND_OPTIONS).split()
     wanted = dict(KIND_OPTIONS.values())
-    for command, name in (("create", "special"), ("update", "orders")):
+    for command, *name in (("create", "special"), ("update", "orders", "--yes")):
         capsys.readouterr()
-        assert ask(rig, "queue", command, name, *options, "--json") == 0
+        assert ask(rig, "queue", command, *name, *options, "--json") == 0
         shown = json.loads(capsys.readouterr().out)
         assert {field: shown[field] for field in wanted} == wanted
-        assert ask(rig, "queue", "show", name) == 0
+        assert ask(rig, "queue", "show", name[0]) == 0
         assert re.search(r"^ringSize +5$", capsys.readouterr().out, re.MULTILINE)
     assert ask(rig, "queue", "list") == 0
     said = capsys.readouterr().out
@@ -284,3 +285,17 @@ def test_conditions_that_make_no_sense(
 ):
     assert ask(rig, "queue", "stat", *options) == 2
     assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("act", "to", "text"),
+    [
+        ("expire", "EX", ": sent to EX; those that no queue there takes were deleted"),
+        ("expire", "", ": deleted, as no other expiry address is set"),
+        ("send-to-dead-letter", "DLQ", " DLQ"),
+        ("remove", "", ""),
+    ],
+)
+def test_what_became_of_messages_is_said(act: str, to: str, text: str):
+    """Without `to` the queue may be that of its own expiry address."""
+    assert _outcome({"act": act, "to": to}) == text

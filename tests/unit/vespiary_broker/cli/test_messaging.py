@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from vespiary_broker.cli import terminal
 from vespiary_broker.cli.program import run_program
 from vespiary_broker.cli.stomp_connection import StompConnection, Target, parse_target
 from vespiary_broker.cli.terminal import CommandFailed
@@ -264,3 +265,42 @@ def test_nobody_there(capsys):
     error = capsys.readouterr().err
     assert "cannot connect: Connection refused" in error
     assert "vespiary run" in error
+
+
+def answering(reply: bytes) -> str:
+    """Return the address of a server that answers the first bytes with these, once."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with listening, listening.accept()[0] as connection:
+            connection.recv(4096)
+            connection.sendall(reply)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_tls_to_a_port_without_it_names_the_scheme(capsys: pytest.CaptureFixture[str]):
+    place = answering(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    assert run_program(["send", "--url", f"stomp+ssl://{place}", "orders", "x"]) == 1
+    error = capsys.readouterr().err
+    assert "does not speak TLS" in error
+    assert f"--url stomp://{place}" in error
+    assert "SSL" not in error
+
+
+def test_a_port_with_tls_names_the_scheme(capsys: pytest.CaptureFixture[str]):
+    place = answering(bytes([0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x46]))
+    assert run_program(["send", "--url", f"stomp://{place}", "orders", "x"]) == 1
+    assert f"speaks TLS: write --url stomp+ssl://{place}" in capsys.readouterr().err
+
+
+def test_a_file_of_authorities_that_is_missing_is_named(capsys: pytest.CaptureFixture[str]):
+    place = answering(b"")
+    assert run_program(["send", "--ca", "nosuch", "--url", f"stomp+ssl://{place}", "a", "x"]) == 1
+    assert "--ca nosuch: No such file or directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("count", "said"), [(0, "0 things"), (1, "1 thing"), (2, "2 things")])
+def test_numbers_and_their_nouns_agree(count: int, said: str):
+    assert terminal.counted(count, "thing") == said

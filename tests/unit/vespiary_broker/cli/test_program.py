@@ -201,3 +201,19 @@ def test_the_definitions_are_those_of_the_repository(capsys: pytest.CaptureFixtu
     for path in (Path(__file__).resolve().parents[4] / "crds").glob("*.yaml"):
         body = path.read_text("utf-8").partition("\n")[2].strip()
         assert body in text
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("sned", "send"), ("recieve", "receive"), ("quue list", "queue"), ("queue lst", "list")],
+)
+def test_a_typing_error_gets_a_suggestion(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+):
+    assert run_program(typed.split()) == 2
+    assert f"Did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_nothing_is_suggested_for_what_is_far_from_all(capsys: pytest.CaptureFixture[str]):
+    assert run_program(["xyzzy"]) == 2
+    assert "Did you mean" not in capsys.readouterr().err

@@ -15,6 +15,11 @@ FIRST_BYTES = {
     b"OPTIONS * HTTP/1.1": "HTTP",
     b"ARTEMIS": "Artemis Core",
     b"\x00\x00\x01\x3e\x01ActiveMQ": "OpenWire",
+    b"AMQP\x00\x00\x09\x01": "AMQP 0-9-1",
+    b"AMQP\x01\x01\x00\x09": "AMQP 0-9",
+    b"\x00\x00\x00\x2b\x00\x12\x00\x03\x00\x00\x00\x01": "Kafka",
+    b"\x00\x00\x00\x2b\x00\x03\x00\x01\x00\x00\x00\x01": "Kafka",
+    b"\x00\x00\x00\x2b\x7f\x7f": "what this client speaks",
     b"hello": None,
 }
 
@@ -29,6 +34,15 @@ def test_amqp_where_it_is_spoken() -> None:
         verdict = detect_for(header, (Protocol.STOMP, Protocol.AMQP))
         assert verdict == Verdict(is_decided=True, protocol=Protocol.AMQP)
     assert not detect_for(b"AM", (Protocol.AMQP,)).is_decided
+
+
+def test_an_older_amqp_is_named_where_amqp_is_spoken() -> None:
+    verdict = detect_for(b"AMQP\x00\x00\x09\x01", tuple(Protocol))
+    assert verdict.foreign is not None
+    assert verdict.foreign.reply == b"AMQP\x00\x01\x00\x00"
+    error = str(verdict.foreign.error(tuple(Protocol)))
+    assert "AMQP 0-9-1" in error
+    assert "AMQP 1.0" in error
 
 
 @pytest.mark.parametrize("data", FIRST_BYTES)

@@ -126,7 +126,7 @@ def test_the_command_says_what_it_found_and_writes_nothing(
     out = capfdbinary.readouterr().out.decode()
     assert "good: page 7 of 'a/b'" in out
     assert "places in queue 1: 31, queue 2: 1" in out
-    assert "1 pages, 0 of them damaged" in out
+    assert "1 page, 0 damaged" in out
     assert run_program(["page", "print", "--safe", str(page)]) == 0
     assert "***" in capfdbinary.readouterr().out.decode()
     assert {path: path.stat().st_mtime_ns for path in page.parent.parent.rglob("*")} == before
