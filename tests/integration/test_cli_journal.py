@@ -160,7 +160,7 @@ def test_compact_gives_back_what_a_few_old_messages_hold(tmp_path: Path):
     assert report["movedMessages"] == 6
     again = vespiary("journal", "compact", folder)
     assert again.returncode == 0, again.stderr
-    assert again.stdout.startswith("before: 1 files in use"), again.stdout
+    assert again.stdout.startswith("before: 1 file in use"), again.stdout
     with BrokerProcess(folder) as broker:
         assert take_messages(broker.port(), "old", 6) == ["stays"] * 6
 

@@ -21,6 +21,7 @@ from typing import Any, Self
 import pytest
 
 from vespiary_broker.cli.api_client import ApiClient
+from vespiary_broker.cli.program import run_program
 from vespiary_broker.engine.users import format_users, make_user
 from vespiary_broker.server.tls_contexts import make_tls_context
 from vespiary_spec.settings import AcceptorTls
@@ -283,6 +284,22 @@ def test_one_that_is_not_good_is_turned_away(
 ) -> None:
     with pytest.raises((ssl.SSLError, ConnectionError, AssertionError)):
         answer_to(broker, name, context_of(folder, client))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "listener", "other"),
+    [("stomp+ssl", "clear", "stomp"), ("stomp", "all", "stomp+ssl")],
+)
+def test_a_command_with_the_wrong_scheme_names_the_other(
+    broker: BrokerProcess,
+    scheme: str,
+    listener: str,
+    other: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = f"127.0.0.1:{broker.port(listener)}"
+    assert run_program(["send", "--url", f"{scheme}://{place}", "orders", "x"]) == 1
+    assert f"write --url {other}://{place}" in capsys.readouterr().err
 
 
 def test_in_clear_nobody_has_a_certificate(broker: BrokerProcess) -> None:

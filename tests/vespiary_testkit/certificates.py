@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -57,15 +57,20 @@ class Authority:
         """Its certificate, as PEM."""
         return self._certificate.public_bytes(Encoding.PEM)
 
-    def sign(self, name: str, *, days: float = 90, subject: str = "") -> Signed:
+    def sign(self, name: str, *, days: float = 90, subject: str = "", rsa_bits: int = 0) -> Signed:
         """Return a certificate for 127.0.0.1, localhost and a name, and its key.
 
         Args:
             name: Common name.
             days: How long it is good; negative for one that has ended.
             subject: Another subject, as RFC 4514 writes it; empty for the common name alone.
+            rsa_bits: Size of an RSA key; 0 for a key on the curve P-256.
         """
-        key = ec.generate_private_key(ec.SECP256R1())
+        key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey = (
+            rsa.generate_private_key(65_537, rsa_bits)
+            if rsa_bits
+            else ec.generate_private_key(ec.SECP256R1())
+        )
         subject_name = x509.Name.from_rfc4514_string(subject or f"CN={name}")
         names: list[x509.GeneralName] = [
             x509.DNSName(name),
@@ -85,7 +90,11 @@ class Authority:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, days: float
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
+    *,
+    days: float,
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (

@@ -156,7 +156,7 @@ class AdminServer:
             )
             family, _, _, _, address = found[0]
             return socket.create_server(address, family=family, backlog=128)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise not_listening(error, self.host, self._port, path="admin") from error
 
     async def _serve(self, listening: socket.socket, stopping: asyncio.Event) -> None:

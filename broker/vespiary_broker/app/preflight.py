@@ -7,8 +7,10 @@ never change anything: sockets are opened only to see whether an address can be 
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from vespiary_broker.admin.server import check_host
@@ -68,20 +70,40 @@ def check_listening(configuration: Configuration) -> list[str]:
         ConfigError: An address is not one of this machine, or the port may not be taken.
     """
     taken = []
-    for path, host, port in _listeners(configuration):
-        try:
-            family, _, _, _, address = socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            socket.create_server(address, family=family).close()
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise not_listening(error, host, port, path=path) from error
-            taken.append(
-                f"{path}.port: {host}:{port} is in use. Unless this broker uses it, a start will "
-                "be rejected: `vespiary run --port-offset N` moves all ports."
-            )
+    held: dict[tuple[str, int], str] = {}  # what this configuration itself listens on
+    with ExitStack() as sockets:
+        for path, host, port in _listeners(configuration):
+            other = ""
+            try:
+                family, _, _, _, address = socket.getaddrinfo(
+                    host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+                )[0]
+                place = (str(address[0]), port)
+                other = next((held[each] for each in held if _overlap(each, place)), "")
+                sockets.enter_context(socket.create_server(address, family=family))
+            except (OSError, UnicodeError) as error:
+                if getattr(error, "errno", None) != errno.EADDRINUSE or other:
+                    raise not_listening(error, host, port, path=path, other=other) from error
+                taken.append(
+                    f"{path}.port: {host}:{port} is in use. Unless this broker uses it, a start "
+                    "will be rejected: `vespiary run --port-offset N` moves all ports."
+                )
+            else:
+                held[place] = path
     return taken
+
+
+def _overlap(one: tuple[str, int], other: tuple[str, int]) -> bool:
+    """Return whether one of two addresses keeps the other from being listened on.
+
+    Args:
+        one: Numeric address and port.
+        other: Likewise.
+    """
+    hosts = [ipaddress.ip_address(host) for host, _ in (one, other)]
+    is_same_family = hosts[0].version == hosts[1].version
+    has_wildcard = any(host.is_unspecified for host in hosts)
+    return one[1] == other[1] and is_same_family and (hosts[0] == hosts[1] or has_wildcard)
 
 
 def _listeners(configuration: Configuration) -> Iterator[tuple[str, str, int]]:

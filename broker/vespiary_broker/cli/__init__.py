@@ -11,5 +11,7 @@ def main() -> int:
     import sys
 
     from vespiary_broker.cli.program import run_program
+    from vespiary_broker.cli.terminal import open_closed_streams
 
+    open_closed_streams()
     return run_program(sys.argv[1:])

@@ -39,7 +39,10 @@ _PAGE: Final = 100
 @click.option("--delivering", "is_delivering", is_flag=True, help="Only those that consumers hold.")
 @click.option("--headers", "is_with_headers", is_flag=True, help="Show the headers too.")
 @click.option(
-    "--raw", "is_raw", is_flag=True, help="Do not escape control characters on a terminal."
+    "--raw",
+    "is_raw",
+    is_flag=True,
+    help="Bodies as they are: no line feed is added, and nothing is escaped.",
 )
 @api_options
 def browse(
@@ -84,9 +87,10 @@ def browse(
 
 
 def _show(message: dict[str, Any], is_with_headers: bool, is_raw: bool) -> None:
-    deliveries = f"  delivered {message['deliveries']} times" if message["deliveries"] else ""
+    times = terminal.counted(message["deliveries"], "time")
+    deliveries = f"  delivered {times}" if message["deliveries"] else ""
     terminal.echo_line(
-        f"{message['id']}  {message['state']}  {message['bodyBytes']} bytes  "
+        f"{message['id']}  {message['state']}  {terminal.counted(message['bodyBytes'], 'byte')}  "
         f"priority {message['priority']}{deliveries}"
     )
     if is_with_headers:
@@ -96,4 +100,4 @@ def _show(message: dict[str, Any], is_with_headers: bool, is_raw: bool) -> None:
     text, encoded = message["body"], message["bodyBase64"]
     body = base64.b64decode(encoded) if text is None else text.encode()
     if body:
-        terminal.show_body(body, is_raw=is_raw, ends_line=True)
+        terminal.show_body(body, is_raw=is_raw, ends_line=not is_raw)

@@ -107,9 +107,10 @@ def _show_end(state: dict[str, Any], target: str) -> None:
     if sys.stderr.isatty():
         terminal.echo(err=True)
     seconds = (state["endedMs"] - state["startedMs"]) / 1000
+    size = terminal.counted(state["movedBytes"], "byte")
     terminal.echo(
-        f"{terminal.counted(state['moved'], 'message')} ({state['movedBytes']} bytes) moved to "
-        f"{target} in {seconds:.1f} s; {state['messagesLeft']} left"
+        f"{terminal.counted(state['moved'], 'message')} ({size}) moved to {target} in "
+        f"{seconds:.1f} s; {state['messagesLeft']} left"
     )
     if state["phase"] != "drained":
         terminal.show_sentence(state["reason"] or f"the drain is {state['phase']}")

@@ -1,8 +1,8 @@
 """Which broker a command is about: its configuration, its data folder, its users file.
 
-Owns the meaning of `--config`, `--data`, `--set`, `--host`, `--port` and
-`--port-offset`, which several commands
-share. Must never look at the disk beyond the configuration file. Called by the commands.
+Owns the meaning of `--config`, `--data`, `--set`, `--host`, `--port` and `--port-offset`, which
+several commands share. Must never look at the disk beyond the configuration file. Called by the
+commands.
 """
 
 from __future__ import annotations

@@ -91,7 +91,8 @@ def _destinations(kind: str, collection: str) -> click.Group:
         query = {"force": str(force).lower()}
         client = ApiClient(api_url, password_file)
         answer = client.call("DELETE", f"/jms/{collection}/{segment(name)}", query=query)
-        sentence = f"JMS {kind} {name} deleted with {answer['messages']} messages"
+        sentence = f"JMS {kind} {name} deleted with "
+        sentence += terminal.counted(answer["messages"], "message")
         show_removed(answer, sentence, is_json)
 
     delete_destination.help = (

@@ -55,8 +55,9 @@ def compact_command(folder: Path, config: Path | None, is_json: bool) -> int:
         terminal.echo(f"after:  {_line(done.after)}")
         counts = done.after.compaction
         terminal.echo(
-            f"moved {counts.moved_messages} messages, "
-            f"{units.format_size_rounded(counts.moved_bytes)}, out of {counts.files} files"
+            f"moved {terminal.counted(counts.moved_messages, 'message')}, "
+            f"{units.format_size_rounded(counts.moved_bytes)}, out of "
+            f"{terminal.counted(counts.files, 'file')}"
         )
         if not done.is_complete:
             terminal.echo("not all that could be: the disk is full")
@@ -76,7 +77,7 @@ def _facts(statistics: JournalStatistics) -> dict[str, Any]:
 def _line(statistics: JournalStatistics) -> str:
     files = statistics.files
     return (
-        f"{files.active - files.ahead} files in use, "
+        f"{terminal.counted(files.active - files.ahead, 'file')} in use, "
         f"{units.format_size_rounded(statistics.live_bytes)} live "
-        f"({statistics.live_percent:.1f} %), {files.free} files free"
+        f"({statistics.live_percent:.1f} %), {terminal.counted(files.free, 'file')} free"
     )

@@ -221,11 +221,18 @@ def show_bodies(bodies: CopiedBodies) -> None:
     """Say what became of the bodies of large messages."""
     if bodies.files:
         size = units.format_size_rounded(bodies.size_bytes)
-        terminal.echo(f"  {bodies.files} bodies of large messages ({size}) in {bodies.folder}")
+        count = terminal.counted(
+            bodies.files, "body of a large message", "bodies of large messages"
+        )
+        terminal.echo(f"  {count} ({size}) in {bodies.folder}")
     for lost in bodies.lost[:_LOST_SHOWN]:
         terminal.echo(f"  lost: {lost}")
     if len(bodies.lost) > _LOST_SHOWN:
-        terminal.echo(f"  lost: {len(bodies.lost) - _LOST_SHOWN} more bodies of large messages")
+        more = len(bodies.lost) - _LOST_SHOWN
+        rest = terminal.counted(
+            more, "more body of a large message", "more bodies of large messages"
+        )
+        terminal.echo(f"  lost: {rest}")
     if bodies.lost:
         terminal.echo("  messages without their body stay in their queue, undelivered")
 

@@ -147,13 +147,16 @@ def _show_summary(report: JournalReport, names: dict[int, str]) -> None:
     if report.error_text:
         terminal.echo(f"  {report.error_text}")
     for name, count in report.records_by_type.items():
-        terminal.echo(f"  {count} records of type {name}")
+        terminal.echo(f"  {terminal.counted(count, 'record')} of type {name}")
     if report.bindings:
-        terminal.echo(f"  {report.bindings} live bindings")
+        terminal.echo(f"  {terminal.counted(report.bindings, 'live binding')}")
     else:
-        terminal.echo(f"  {sum(report.live_messages.values())} surviving messages")
+        surviving = sum(report.live_messages.values())
+        terminal.echo(f"  {terminal.counted(surviving, 'surviving message')}")
     for number, count in report.live_messages.items():
         name = f" ({names[number]})" if number in names else ""
         terminal.echo(f"    queue {number}{name}: {count}")
-    terminal.echo(f"  {len(report.prepared_transactions)} prepared transactions")
-    terminal.echo(f"  {report.voided_transactions} transactions without a commit that counts")
+    prepared = len(report.prepared_transactions)
+    terminal.echo(f"  {terminal.counted(prepared, 'prepared transaction')}")
+    voided = terminal.counted(report.voided_transactions, "transaction")
+    terminal.echo(f"  {voided} without a commit that counts")

@@ -251,14 +251,15 @@ def _as_json(report: SalvageReport) -> dict[str, Any]:
 
 def _show(report: SalvageReport) -> None:
     saved = (
-        f"{len(report.bindings)} bindings"
+        terminal.counted(len(report.bindings), "binding")
         if report.kind != MESSAGE_FORM.kind.name
-        else f"{sum(report.live_messages.values())} messages"
+        else terminal.counted(sum(report.live_messages.values()), "message")
     )
-    places = f"{len(report.losses)} {'place' if len(report.losses) == 1 else 'places'}"
+    blocks_read = terminal.counted(report.blocks, "block")
+    files_read = terminal.counted(report.files_read, "file")
     terminal.echo(
-        f"{report.folder}: {saved} saved in {report.target}, from {report.blocks} blocks of "
-        f"{report.files_read} files; {places} lost"
+        f"{report.folder}: {saved} saved in {report.target}, from {blocks_read} of {files_read}; "
+        f"{terminal.counted(len(report.losses), 'place')} lost"
     )
     for loss in report.losses:
         count = loss.last_sequence - loss.first_sequence + 1
@@ -275,14 +276,16 @@ def _show(report: SalvageReport) -> None:
     if report.losses and report.kind == MESSAGE_FORM.kind.name:
         terminal.echo("  acknowledgements may be among what was lost: such messages come again")
     for number, count in report.uncommitted.items():
-        terminal.echo(f"  transaction {number} without COMMIT: {count} members")
+        terminal.echo(f"  transaction {number} without COMMIT: {terminal.counted(count, 'member')}")
     for number in report.incomplete:
         terminal.echo(f"  transaction {number} was committed, and members of it are missing")
     for number in report.prepared:
         terminal.echo(f"  transaction {number} is prepared and was copied as it is")
     if report.left_in_pages:
-        terminal.echo(
-            f"  {report.left_in_pages} messages stand in page files alone and were not saved: "
-            "`vespiary page print` shows what is in them"
+        left = terminal.counted(
+            report.left_in_pages,
+            "message stands in page files alone and was not saved",
+            "messages stand in page files alone and were not saved",
         )
+        terminal.echo(f"  {left}: `vespiary page print` shows what is in them")
     show_bodies(report.bodies)

@@ -80,7 +80,8 @@ def snapshot_command(
 
     Each folder gets a folder `.vespiary-snapshot-NAME`. There has to be room for it on each volume;
     otherwise nothing is written. A copy that is there already is left as it is, and is an error
-    without --before.
+    without --before; with it, folders that have no part of the copy get one, so that a copy that
+    was cut short is completed.
 
     Exit codes: 0 done, 1 no room or in use, 2 usage.
     """

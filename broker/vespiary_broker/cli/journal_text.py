@@ -230,17 +230,23 @@ class _Bodies:
     def _bring(self, bodies: list[LiveBody], source: Path, target: Path) -> CopiedBodies:
         if bodies and str(self.text_file) == _STANDARD:
             if not self.may_be_missing:
+                large = terminal.counted(
+                    len(bodies),
+                    "large message has a body, which goes",
+                    "large messages have bodies, which go",
+                )
                 raise terminal.CommandFailed(
-                    f"{len(bodies)} large messages have bodies, which go to a folder beside the "
-                    "text: name a file, or give --without-bodies"
+                    f"{large} to a folder beside the text: name a file, or give --without-bodies"
                 )
             return CopiedBodies()
         copied = copy_bodies(bodies, source, target, Disk())
         if copied.lost and not self.may_be_missing:
+            large = terminal.counted(
+                len(bodies), "body of a large message", "bodies of large messages"
+            )
             raise terminal.CommandFailed(
-                f"{len(copied.lost)} of {len(bodies)} bodies of large messages cannot be had from "
-                f"{source}: {copied.lost[0]}. Put them there (an import then goes on with "
-                "--resume), or give --without-bodies"
+                f"{len(copied.lost)} of {large} cannot be had from {source}: {copied.lost[0]}. "
+                "Put them there (an import then goes on with --resume), or give --without-bodies"
             )
         return copied
 
@@ -282,9 +288,10 @@ def _show_export(report: ExportReport, text_file: Path, *, is_json: bool) -> Non
         if report.torn_at
         else ""
     )
+    records = terminal.counted(report.records, "record")
     sentence = (
-        f"{report.folder}: {report.records} records "
-        f"({units.format_size_rounded(report.record_bytes)}) of {report.files} files "
+        f"{report.folder}: {records} ({units.format_size_rounded(report.record_bytes)}) of "
+        f"{terminal.counted(report.files, 'file')} "
         f"written to {'standard output' if str(text_file) == _STANDARD else text_file}{end}"
     )
     terminal.echo(sentence, err=str(text_file) == _STANDARD)
@@ -462,8 +469,9 @@ def _show_import(report: ImportReport, *, is_json: bool) -> None:
         terminal.show_json(dataclasses.asdict(report))
         return
     before = f", {report.resumed_records} of them were there" if report.resumed_records else ""
+    records = terminal.counted(report.records, "record")
     terminal.echo(
-        f"{report.folder}: {report.records} records in {report.files} files{before}; "
+        f"{report.folder}: {records} in {terminal.counted(report.files, 'file')}{before}; "
         "a broker may start from it"
     )
     show_bodies(report.bodies)

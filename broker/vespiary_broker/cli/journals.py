@@ -125,10 +125,12 @@ def _as_json(result: Verification) -> dict[str, Any]:
 def _verdict(report: JournalReport, finding: Finding, blocks: int, bodies: int = 0) -> str:
     used_bytes = sum(file.used_bytes for file in report.files)
     text = (
-        f"{report.folder}: {finding}: {blocks} blocks, "
-        f"{units.format_size_rounded(used_bytes)} in {len(report.files)} files"
-        f"{f', {bodies} bodies of large messages' if bodies else ''}"
+        f"{report.folder}: {finding}: {terminal.counted(blocks, 'block')}, "
+        f"{units.format_size_rounded(used_bytes)} in {terminal.counted(len(report.files), 'file')}"
     )
+    if bodies:
+        large = terminal.counted(bodies, "body of a large message", "bodies of large messages")
+        text = f"{text}, {large}"
     if report.finding is Finding.BAD:
         return f"{text}\n  {report.error_text}"
     if report.finding is Finding.TORN:
@@ -199,7 +201,8 @@ def _by_queue(counts: dict[int, int], names: dict[int, str]) -> str:
 def _show_messages(report: JournalReport, names: dict[int, str]) -> None:
     terminal.echo(f"live messages: {_by_queue(report.live_messages, names) or 'none'}")
     if report.paged_messages:
-        terminal.echo(f"in {report.pages} pages: {_by_queue(report.paged_messages, names)}")
+        pages = terminal.counted(report.pages, "page")
+        terminal.echo(f"in {pages}: {_by_queue(report.paged_messages, names)}")
     terminal.echo(
         f"live: {units.format_size_rounded(report.live_bytes)}, "
         f"{report.live_percent} % of the files in use"

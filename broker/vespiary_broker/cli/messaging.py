@@ -237,7 +237,8 @@ def receive(
         connection.disconnect()
     if wanted is not None and received < wanted:
         terminal.show_sentence(
-            f"{received} of {wanted} messages came from {destination}; none for {timeout_s:g} s"
+            f"{received} of {terminal.counted(wanted, 'message')} came from {destination}; none "
+            f"for {timeout_s:g} s"
         )
         return 1
     return 0

@@ -80,8 +80,9 @@ def _show(report: PageReport) -> None:
     queues = ", ".join(f"queue {number}: {count}" for number, count in report.places.items())
     terminal.echo(
         f"{report.path}: {verdict}: page {report.page_id} of {report.address!a}, "
-        f"{units.format_size_rounded(report.size_bytes)}, {report.blocks} blocks, "
-        f"{report.records} messages{f', places in {queues}' if queues else ''}"
+        f"{units.format_size_rounded(report.size_bytes)}, "
+        f"{terminal.counted(report.blocks, 'block')}, {terminal.counted(report.records, 'message')}"
+        f"{f', places in {queues}' if queues else ''}"
     )
     for problem in report.problems:
         terminal.echo(f"  {problem.offset}: {problem.what}")

@@ -55,15 +55,17 @@ def condition_on(field: str, operation: str, value: str) -> Condition:
     is_about_text = operation in ("CONTAINS", "NOT_CONTAINS")
     is_about_order = operation in ("GREATER_THAN", "LESS_THAN")
     if is_about_text and field not in _TEXTS:
-        raise click.UsageError(f"{operation} compares text, and {field} is none; try EQUALS")
+        raise click.UsageError(f"{operation} compares text, and {field} is not text; try EQUALS")
     if is_about_order and field not in _NUMBERS:
-        raise click.UsageError(f"{operation} compares numbers, and {field} is none; try EQUALS")
+        raise click.UsageError(
+            f"{operation} compares numbers, and {field} is not a number; try EQUALS"
+        )
     wanted: object = value
     if field in _NUMBERS:
         try:
             wanted = int(value)
         except ValueError:
-            raise click.UsageError(f"{field} is a number, and {value!r} is none") from None
+            raise click.UsageError(f"{field} is a number, not {value!r}") from None
     elif field in _SWITCHES:
         if value.lower() not in ("true", "false"):
             raise click.UsageError(f"{field} is true or false, not {value!r}")

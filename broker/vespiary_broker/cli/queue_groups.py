@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from vespiary_broker.cli import terminal
 from vespiary_broker.cli.administration import confirm, show_all, show_removed, yes_option
 from vespiary_broker.cli.api_client import ApiClient, api_options, segment
 
@@ -42,7 +43,9 @@ def groups(
         return
     confirm(f"Let all groups of {name} have other consumers?", yes)
     answer = client.call("DELETE", path)
-    show_removed(answer, f"{answer['groups']} groups of {name} released", is_json)
+    show_removed(
+        answer, f"{terminal.counted(answer['groups'], 'group')} of {name} released", is_json
+    )
 
 
 def _bucket(number: int | None) -> str:

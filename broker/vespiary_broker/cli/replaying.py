@@ -297,10 +297,13 @@ def _send_all(
             wait_receipt(connection, advance, _CONFIRM_S)
     except (Exception, KeyboardInterrupt) as error:
         done = under_way[0] - 1 if under_way else outcome.selected
-        reason = str(error) or "interrupted"
-        if isinstance(error, VespiaryError | click.ClickException | KeyboardInterrupt):
-            raise terminal.CommandFailed(f"{reason} Continue with --skip {done}.") from error
-        terminal.show_sentence(f"continue with --skip {done}")
+        cure = f"continue with --skip {done}"
+        if isinstance(error, VespiaryError):
+            error.cure = f"{error.cure}, then {cure}" if error.cure else cure
+        elif isinstance(error, click.ClickException):
+            raise terminal.CommandFailed(f"{error.message.rstrip('.')}; {cure}") from error
+        else:
+            terminal.show_sentence(cure)
         raise
 
 
@@ -314,10 +317,12 @@ def _show(history: History, outcome: Outcome, target: str | None, is_json: bool)
     skipped = f", {outcome.skipped} skipped" if outcome.skipped else ""
     terminal.echo(f"{found}, {outcome.selected} selected{skipped}")
     if counts.void:
-        terminal.echo(f"{counts.void} messages of transactions without commit: not replayed")
+        void = terminal.counted(counts.void, "message")
+        terminal.echo(f"{void} of transactions without commit: not replayed")
     if counts.gaps:
-        terminal.echo(f"{counts.gaps} places where copies are missing")
+        terminal.echo(f"{terminal.counted(counts.gaps, 'place')} where copies are missing")
     if outcome.lost:
-        terminal.echo(f"{outcome.lost} large messages without a whole body: passed over")
+        lost = terminal.counted(outcome.lost, "large message")
+        terminal.echo(f"{lost} without a whole body: passed over")
     if target is not None:
         terminal.echo(f"{terminal.counted(outcome.confirmed, 'message')} to {target}: confirmed")

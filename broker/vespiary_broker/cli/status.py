@@ -40,9 +40,12 @@ def _hindrances(found: dict[str, Any]) -> Iterator[str]:
         yield f"fenced      {found['journalFailedReason']}"
     if found["journalBlockedReason"]:
         count, reason = found["journalBlockedProducers"], found["journalBlockedReason"]
-        yield f"disk full   {count} producers wait, consumers go on: {reason}"
+        producers = terminal.counted(count, "producer waits", "producers wait")
+        yield f"disk full   {producers}, consumers go on: {reason}"
     if found["largeMessages"] and found["largeMessages"]["waiting"]:
-        yield f"disk full   {found['largeMessages']['waiting']} large messages wait for room"
+        count = found["largeMessages"]["waiting"]
+        waiting = terminal.counted(count, "large message waits", "large messages wait")
+        yield f"disk full   {waiting} for room"
     if found["paging"] and found["paging"]["blockedReason"]:
         yield f"disk full   no page can be written: {found['paging']['blockedReason']}"
 
@@ -55,8 +58,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         spoken = ", ".join(each["protocols"])
         yield (
             f"listener    {each['name']} on {each['host']}:{each['port']} ({spoken}), "
-            f"{each['connections']} connections"
+            f"{terminal.counted(each['connections'], 'connection')}"
         )
-    yield f"queues      {found['queues']} of {found['addresses']} addresses"
+    addresses = terminal.counted(found["addresses"], "address", "addresses")
+    yield f"queues      {found['queues']} of {addresses}"
     hindrances = list(_hindrances(found))
     yield from hindrances or ["ready       producers and consumers go on"]

@@ -16,7 +16,7 @@ from typing import Final, Self
 from urllib.parse import SplitResult, urlsplit
 
 from vespiary_broker.cli.credentials import refuse_password_in_url
-from vespiary_broker.cli.terminal import CommandFailed
+from vespiary_broker.cli.terminal import CommandFailed, counted
 from vespiary_codec.wire.stomp import (
     NEED_DATA,
     ClientEvent,
@@ -32,7 +32,9 @@ from vespiary_spec.errors import NativeError
 DEFAULT_URL: Final = f"stomp://127.0.0.1:{limits.PORT_ALL_PROTOCOLS}"
 _READ_BYTES: Final = 256 * 1024
 _TLS_ALERT: Final = b"\x15\x03"
-"""The first bytes of what a TLS server answers to anything else (RFC 8446 §5.1)."""
+"""How a TLS server begins its answer to bytes that are not TLS (RFC 8446 §5.1)."""
+_NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "TLSV1_ALERT_PROTOCOL_VERSION")
+"""How a handshake fails with a port that does not speak TLS; the second is the broker's alert."""
 _CONNECT_S: Final = 10.0
 _BODY_BYTES_MAX: Final = 2**31
 """A message that the broker holds may be printed, however large."""
@@ -204,16 +206,26 @@ class StompConnection:
         except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
             return False
         except OSError as error:
-            raise CommandFailed(f"{self._target.place}: the connection broke: {error}") from error
+            raise CommandFailed(
+                f"{self._target.place}: the connection broke: {error}{self._tls_hint()}"
+            ) from error
         if not data:
             self.client.receive_end()
-            raise CommandFailed(f"{self._target.place}: the broker closed the connection")
+            raise CommandFailed(
+                f"{self._target.place}: the broker closed the connection{self._tls_hint()}"
+            )
         if self.client.version is None and not self._target.is_tls and data[:2] == _TLS_ALERT:
             raise CommandFailed(
                 f"{self._target.place} speaks TLS: write --url stomp+ssl://{self._target.place}"
             )
         self.client.feed(data)
         return True
+
+    def _tls_hint(self) -> str:
+        """Return what to try if the broker ends the connection before it answers."""
+        if self.client.version is not None or self._target.is_tls:
+            return ""
+        return f". If this port speaks TLS, write --url stomp+ssl://{self._target.place}"
 
     def settle(self, timeout_s: float) -> None:
         """Wait until everything that a receipt was asked for is confirmed.
@@ -224,9 +236,9 @@ class StompConnection:
         deadline_s = time.monotonic() + timeout_s
         while self.client.unconfirmed:
             if self.wait(max(deadline_s - time.monotonic(), 0.0)) is None:
+                missing = counted(len(self.client.unconfirmed), "confirmation")
                 raise CommandFailed(
-                    f"{self._target.place}: {len(self.client.unconfirmed)} confirmations did not "
-                    f"come within {timeout_s:g} s"
+                    f"{self._target.place}: {missing} did not come within {timeout_s:g} s"
                 )
 
     def disconnect(self, timeout_s: float = _CONNECT_S) -> None:
@@ -239,15 +251,17 @@ def _tls_problem(error: OSError, target: Target) -> str:
     """Return why a TLS handshake failed, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
-            f"its certificate is not accepted: {error.verify_message}. Name the authority's file "
-            "with --ca, and the host as the certificate does in --url"
+            f"its certificate is not accepted: {error.verify_message}. Pass the certificate of its "
+            "authority with --ca, and use a host name of the certificate in --url"
         )
-    if getattr(error, "reason", None) in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING"):
+    if getattr(error, "reason", None) in _NOT_TLS:
         return f"this port does not speak TLS: write --url stomp://{target.place}"
+    if isinstance(error, ssl.SSLEOFError):
+        return "the connection was closed during the TLS handshake"
     if isinstance(error, ssl.SSLError):
         reason = (error.reason or "unknown reason").lower().replace("_", " ")
         return f"the TLS handshake failed: {reason}"
-    return f"the connection broke in the TLS handshake: {error.strerror or error}"
+    return f"the connection failed during the TLS handshake: {error.strerror or error}"
 
 
 def _sentence(event: ServerError) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from vespiary_broker.cli import terminal
 from vespiary_broker.cli.administration import show_all, show_one, show_removed
 from vespiary_broker.cli.api_client import ApiClient, api_options
 
@@ -53,5 +54,6 @@ def show_task(number: int, api_url: str, password_file: Path | None, is_json: bo
 def cancel_task(number: int, api_url: str, password_file: Path | None, is_json: bool) -> None:
     """End the task NUMBER early; what it has done stays done."""
     answer = ApiClient(api_url, password_file).call("POST", f"/tasks/{number}/cancel")
-    sentence = f"task {number} {answer['state']}: {answer['messages']} messages were done with"
+    done = terminal.counted(answer["messages"], "message was done with", "messages were done with")
+    sentence = f"task {number} {answer['state']}: {done}"
     show_removed(answer, sentence, is_json)

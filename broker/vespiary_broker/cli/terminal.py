@@ -8,6 +8,7 @@ control characters are escaped. Must never decide what is said.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,9 +30,26 @@ class CommandFailed(click.ClickException):
     exit_code = 1
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun, which takes an s where the number is not 1."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def open_closed_streams() -> None:
+    """Open the standard streams that the process was started without: input ends, output is lost.
+
+    Otherwise a journal file could get the descriptor of standard error, and with it what libraries
+    print there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # by descriptor
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 stays open
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun.
+
+    Args:
+        count: The number.
+        noun: The noun for 1.
+        plural: The noun for other numbers; empty adds an s to `noun`.
+    """
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
@@ -88,8 +106,13 @@ def show_body(body: bytes, *, is_raw: bool, ends_line: bool) -> None:
 
 
 def show_json(value: Any) -> None:
-    """Print one object as one line of JSON, at once."""
-    echo(msgspec.json.encode(value).decode())
+    """Print one object as one line of JSON, at once: UTF-8, whatever the locale."""
+    line = msgspec.json.encode(value) + b"\n"
+    if sys.stdout.isatty():
+        echo(line.decode(), nl=False)
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(line)
     sys.stdout.flush()
 
 

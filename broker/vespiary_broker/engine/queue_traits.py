@@ -139,7 +139,8 @@ def configured_traits(queue: ConfiguredQueue, address: str) -> QueueTraits:
         selector = compile_filter(queue.filter_string)
     except InvalidSelector as error:
         raise ConfigError(
-            f"the filter of the queue {queue.name} of the address {address} is none: {error}",
+            f"the filter of the queue {queue.name} of the address {address} is not a "
+            f"valid selector: {error}",
             path="filter-string",
             value=queue.filter_string,
         ) from error

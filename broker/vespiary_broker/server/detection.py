@@ -32,7 +32,7 @@ _MQTT_REPLY: Final = bytes([0x20, 0x02, 0x00, 0x01])
 
 
 _SHOWN: Final = {Protocol.AMQP: "AMQP 1.0"}
-"""Protocols whose versions have little in common, as errors name them."""
+"""Names in errors that differ from those of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ _REFUSALS: Final = {
 """What a client of ours hears on a port that does not speak its protocol."""
 _OLDER_AMQP: Final = (
     (b"AMQP\x00\x00\x09\x01", Foreign("AMQP 0-9-1", _AMQP_REPLY)),
-    (b"AMQP\x01\x01", Foreign("AMQP 0-9", _AMQP_REPLY)),
+    (b"AMQP\x01\x01", Foreign("AMQP before 1.0", _AMQP_REPLY)),
 )
-"""Versions before 1.0 have other headers; RabbitMQ's own clients speak 0-9-1."""
+"""Versions before 1.0: RabbitMQ's own clients speak 0-9-1; 0-8, 0-9 and 0-10 share a header."""
 _FOREIGN: Final = (
     (b"\x16\x03", Foreign("TLS", _TLS_REPLY)),
     *((verb, _HTTP) for verb in (b"GET ", b"HEAD ", b"POST ", b"PUT ")),

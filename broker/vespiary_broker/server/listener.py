@@ -79,20 +79,25 @@ class LargeLimits:
         return max(min(self.over_bytes, self.record_bytes_max - RECORD_HEADROOM_BYTES), 0)
 
 
-def not_listening(error: OSError, host: str, port: int, *, path: str) -> ConfigError:
+def not_listening(
+    error: OSError | UnicodeError, host: str, port: int, *, path: str, other: str = ""
+) -> ConfigError:
     """Return the error for an address that cannot be listened on.
 
     Args:
-        error: What the system said.
+        error: What the system said, or why the host cannot be a name.
         host: Address.
         port: Port.
         path: Path of the setting with the port.
+        other: Path of the setting that takes the port already; empty if that is not known.
     """
     # The text of asyncio's own errors holds the address again; that of names has negative numbers.
-    number = error.errno or 0
-    reason = os.strerror(number) if number > 0 else error.strerror or str(error)
+    number = getattr(error, "errno", None) or 0
+    reason = os.strerror(number) if number > 0 else getattr(error, "strerror", "") or str(error)
     cure = "choose another address, one of this machine"
-    if number == errno.EADDRINUSE:
+    if number == errno.EADDRINUSE and other:
+        cure = f"choose another port: {other} takes this one"
+    elif number == errno.EADDRINUSE:
         cure = (
             f"stop the program that has it, choose another port with --set {path}.port=N (0 takes "
             "a free one), or move all ports with --port-offset N"
@@ -175,7 +180,7 @@ class Listener:
             self._servers = [
                 await self._serve(context, host=acceptor.host, port=acceptor.port, backlog=_BACKLOG)
             ]
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise not_listening(
                 error, acceptor.host, acceptor.port, path=f"acceptors.{acceptor.name}"
             ) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from typing import Final
 
 from vespiary_broker.server.certificates import Certificate, read_certificate
 from vespiary_spec.errors import ConfigError
@@ -62,19 +63,19 @@ def _make_one(tls: AcceptorTls, path: str, certificate: str, key: str) -> ssl.SS
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
-    _check_files(path, certificate, key)
+    _, key_bytes = _read_files(path, certificate, key)
     try:
         # With a password no encrypted key makes OpenSSL ask for one on the terminal.
         context.load_cert_chain(certificate, key, password="")
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
-            _what_is_wrong(error, certificate, key),
+            _what_is_wrong(error, certificate, key, key_bytes),
             path=path,
             cure="the certificate file begins with the broker's own certificate, and the key file "
             "holds its key without a password",
         ) from error
     if tls.client_ca is not None:
-        _check_files(f"{path}.client-ca", tls.client_ca)
+        _read_files(f"{path}.client-ca", tls.client_ca)
         try:
             context.load_verify_locations(tls.client_ca)
         except (OSError, ssl.SSLError) as error:
@@ -87,19 +88,34 @@ def _make_one(tls: AcceptorTls, path: str, certificate: str, key: str) -> ssl.SS
     return context
 
 
-def _check_files(path: str, *names: str) -> None:
+_WEAK: Final = {
+    "EE_KEY_TOO_SMALL": "its key is too small",
+    "CA_KEY_TOO_SMALL": "the key of one of its authorities is too small",
+    "CA_MD_TOO_WEAK": "it is signed with a hash that is too weak",
+}
+"""Reasons of OpenSSL's security level."""
+
+
+def _read_files(path: str, *names: str) -> list[bytes]:
     """Reject files that cannot be read: OpenSSL does not say which one it was."""
+    found = []
     for name in names:
         try:
-            Path(name).read_bytes()
+            found.append(Path(name).read_bytes())
         except OSError as error:
             raise ConfigError(f"cannot read {name}: {error.strerror}", path=path) from error
+    return found
 
 
-def _what_is_wrong(error: OSError, certificate: str, key: str) -> str:
-    """Return what OpenSSL has against a certificate and its key."""
-    if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+def _what_is_wrong(error: OSError, certificate: str, key: str, key_bytes: bytes) -> str:
+    """Return why OpenSSL rejects a certificate and its key."""
+    if not isinstance(error, ssl.SSLError):  # a file has gone since it was read
+        return f"cannot read {certificate} or {key}: {error.strerror}"
+    reason = getattr(error, "reason", None)
+    if reason == "KEY_VALUES_MISMATCH":
         return f"the certificate {certificate} and the key {key} do not belong together"
-    if b"ENCRYPTED" in Path(key).read_bytes():
+    if reason in _WEAK:
+        return f"OpenSSL rejects the certificate {certificate}: {_WEAK[reason]}"
+    if b"ENCRYPTED" in key_bytes:
         return f"the key {key} is encrypted with a password"
-    return f"{certificate} with {key} is no certificate and key in PEM form"
+    return f"{certificate} and {key} do not hold a certificate and its key in PEM form"

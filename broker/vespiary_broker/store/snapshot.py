@@ -71,7 +71,9 @@ def take(folders: Mapping[str, Path], name: str, *, before: Mapping[str, int]) -
         before: Kind of file (`journal`, `page`) and the highest format that it may have. If one has
             a higher one, a newer version has opened the files already, and nothing is copied. With
             such a condition the call may be repeated: a broker without files has nothing to copy,
-            and a copy that is whole stays as it is.
+            a folder that has a part keeps it, and one that has none gets it. So a copy that was cut
+            short is completed; the caller makes sure that no broker opens the files in between, as
+            an init container does, and takes another name for each upgrade.
 
     Returns:
         The parts; none if nothing had to be copied.
@@ -79,29 +81,31 @@ def take(folders: Mapping[str, Path], name: str, *, before: Mapping[str, int]) -
     Raises:
         DiskFull: A volume has no room for its part. Nothing was left behind.
         JournalLocked: A broker runs on the files.
-        StorageError: The name cannot be one, or a file could not be copied. Without a condition
-            also: there are no files of a broker, or the whole copy is there already.
+        StorageError: The name cannot be one, no folder exists, or a file could not be copied.
+            Without a condition also: there are no files of a broker, or a folder has a part of this
+            name already. Then nothing is removed: the copy may be a good one.
 
     Durability: on return every part survives a power cut.
     """
     _check_name(name)
     disk = Disk()
-    here = _existing(folders, is_needed=not before)
+    here = _existing(folders, may_be_empty=bool(before))
     with _locked(here):
         newer = _newer(here, before)
         if newer:
             log.info("nothing is copied: %s", newer)
             return []
-        for folder in here.values():
-            _remove_tree(disk, folder / f"{PREFIX}{name}{_UNFINISHED}")
         missing = [folder for folder in here.values() if not (folder / f"{PREFIX}{name}").is_dir()]
-        if not missing and not before:
+        if not before and len(missing) < len(here):
+            without = f", without {', '.join(map(str, missing))}" if missing else ""
             raise StorageError(
-                "there is a copy of this name already",
-                where=str(next(iter(here.values()))),
+                f"there is a copy of this name already{without}",
+                where=str(next(folder for folder in here.values() if folder not in missing)),
                 measured=name,
                 cure="take another name, or remove it with `vespiary journal remove-snapshot`",
             )
+        for folder in here.values():
+            _remove_tree(disk, folder / f"{PREFIX}{name}{_UNFINISHED}")
         _check_room(
             {folder: [path.stat().st_size for path in _content(folder)] for folder in missing},
             "the copy of the files does not fit",
@@ -282,27 +286,31 @@ def _remove_tree(disk: Disk, folder: Path) -> bool:
 # --- what there is ------------------------------------------------------------------------------
 
 
-def _existing(folders: Mapping[str, Path], *, is_needed: bool = True) -> dict[str, Path]:
+def _existing(folders: Mapping[str, Path], *, may_be_empty: bool = False) -> dict[str, Path]:
     """Return the folders that exist, each once.
 
     Args:
         folders: The broker's folders by kind.
-        is_needed: Whether it is an error if none exists.
+        may_be_empty: Whether they may hold nothing.
 
     Raises:
-        StorageError: None exists, and one is needed.
+        StorageError: None exists, or they hold neither files of a broker nor copies.
     """
     found: dict[str, Path] = {}
     for kind, folder in folders.items():
         if folder.is_dir() and folder not in found.values():
             found[kind] = folder
-    if is_needed and not found:
+    if not found or not (may_be_empty or any(_is_used(folder) for folder in found.values())):
         raise StorageError(
             "there are no files of a broker here",
             where=str(next(iter(folders.values())).parent),
             cure="name the broker's data folder with --data, or its configuration with --config",
         )
     return found
+
+
+def _is_used(folder: Path) -> bool:
+    return any(folder.glob(f"{PREFIX}*")) or any(_content(folder))
 
 
 def _locked(folders: Mapping[str, Path]) -> ExitStack:

@@ -273,9 +273,15 @@ def _more(rig: AdminRig, capsys: pytest.CaptureFixture[str], *options: str) -> s
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--field", "messages", "--value", "1"], "CONTAINS compares text, and messages is none"),
-        (["--operation", "LESS_THAN", "--value", "1"], "compares numbers, and name is none"),
-        (["--field", "messages", "--operation", "EQUALS", "--value", "x"], "'x' is none"),
+        (["--field", "messages", "--value", "1"], "compares text, and messages is not text"),
+        (
+            ["--operation", "LESS_THAN", "--value", "1"],
+            "compares numbers, and name is not a number",
+        ),
+        (
+            ["--field", "messages", "--operation", "EQUALS", "--value", "x"],
+            "messages is a number, not 'x'",
+        ),
         (["--field", "isPaused", "--operation", "EQUALS", "--value", "x"], "true or false"),
         (["--fields", "name,colour"], "there is no field 'colour'"),
     ],

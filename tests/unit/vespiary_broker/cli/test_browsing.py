@@ -40,6 +40,12 @@ def test_messages_are_printed(rig: AdminRig, capfdbinary: pytest.CaptureFixture[
     ]
 
 
+def test_raw_bodies_get_no_line_feed(rig: AdminRig, capfdbinary: pytest.CaptureFixture[bytes]):
+    rig.broker.browsing.messages["orders"] = [browsed(1, b"f")]
+    assert ask(rig, "orders", "--raw") == 0
+    assert capfdbinary.readouterr().out == b"1-1  ready  1 byte  priority 4\nf"
+
+
 def test_pages_are_gone_through(rig: AdminRig, capfd: pytest.CaptureFixture[str]):
     rig.broker.browsing.messages["orders"] = [browsed(n) for n in range(1, 251)]
     for arguments, wanted in ((["-n", "3"], 3), ([], 200), (["--all"], 250)):

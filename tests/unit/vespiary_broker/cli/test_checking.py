@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -174,13 +176,16 @@ def tls_files(folder: Path) -> dict[str, str]:
     """Return TLS files by what is wrong with them."""
     for name in ("one", "two"):
         Authority().sign(name).write(folder / name)
+    Authority().sign("small", rsa_bits=1024).write(folder / "small")
     (folder / "text").write_text("no certificate")
+    small = folder / "small"
     one, two = folder / "one", folder / "two"
     return {
         "certificate": f"certificate: {folder / 'nosuch'}, key: {one / 'tls.key'}",
         "key": f"certificate: {one / 'tls.crt'}, key: {folder / 'nosuch'}",
         "match": f"certificate: {one / 'tls.crt'}, key: {two / 'tls.key'}",
         "text": f"certificate: {folder / 'text'}, key: {one / 'tls.key'}",
+        "small": f"certificate: {small / 'tls.crt'}, key: {small / 'tls.key'}",
         "good": f"certificate: {one / 'tls.crt'}, key: {one / 'tls.key'}",
     }
 
@@ -191,7 +196,8 @@ def tls_files(folder: Path) -> dict[str, str]:
         ("certificate", "nosuch: No such file or directory"),
         ("key", "nosuch: No such file or directory"),
         ("match", "do not belong together"),
-        ("text", "is no certificate and key in PEM form"),
+        ("small", "its key is too small"),
+        ("text", "do not hold a certificate and its key in PEM form"),
         ("good", ""),
     ],
 )
@@ -208,12 +214,35 @@ def test_tls_files_are_looked_at(
     assert ("acceptors.tls.tls" in shown.err) is bool(said)
 
 
+def test_a_key_that_goes_while_it_is_looked_at_is_no_defect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    files = tls_files(tmp_path)["match"]
+    key = Path(files.rpartition(" ")[2])
+    config = tmp_path / "broker.yaml"
+    config.write_text(
+        f"acceptors: [{{name: tls, port: 0, tls: {{{files}}}}}]\nadmin: {{port: 0}}\n"
+    )
+    load = ssl.SSLContext.load_cert_chain
+
+    def gone(context: ssl.SSLContext, *arguments: Any, **options: Any) -> None:
+        key.unlink()
+        load(context, *arguments, **options)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", gone)
+    assert check("-c", str(config)) == 1
+    error = capsys.readouterr().err
+    assert "defect" not in error
+    assert "acceptors.tls.tls" in error
+
+
 @pytest.mark.parametrize(
     ("configuration", "path"),
     [
         ("admin: {host: 0.0.0.0}", "admin.host"),
         ("admin: {host: nosuch.invalid}", "admin.host"),
-        ("acceptors: [{name: a, host: 192.0.2.1, port: 0}]", "acceptors.a"),
+        ("acceptors: [{name: a, host: 192.0.2.1, port: 0}]\nadmin: {port: 0}", "acceptors.a"),
+        (f"acceptors: [{{name: a, host: {'a' * 70}, port: 0}}]\nadmin: {{port: 0}}", "acceptors.a"),
         ('addresses: [{name: "a\\x01b"}]', "addresses[0]"),
         ("addresses: [{name: a, queues: [{name: q, filter-string: '('}]}]", "filter-string"),
         ("diverts: [{name: d, address: a, forwarding-address: a}]", "diverts"),
@@ -243,3 +272,54 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFix
         arguments = ["--data", str(tmp_path / "data"), "--set", f"admin.port={port}"]
         assert check(*arguments) == 0, "perhaps it is this broker, at work"
         assert f"127.0.0.1:{port} is in use" in capsys.readouterr().err
+
+
+def test_a_port_that_another_program_has_is_not_said_to_be_an_acceptors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    config = tmp_path / "broker.yaml"
+    with socket.create_server(("127.0.0.2", 0)) as taken:
+        port = taken.getsockname()[1]
+        acceptors = ", ".join(
+            f"{{name: {name}, host: {host}, port: {port}}}"
+            for name, host in (("a", "127.0.0.1"), ("b", "127.0.0.2"))
+        )
+        config.write_text(f"acceptors: [{acceptors}]\nadmin: {{port: 0}}\n")
+        (tmp_path / "data").mkdir()
+        assert check("-c", str(config)) == 0, "perhaps it is this broker, at work"
+    sentence = capsys.readouterr().err
+    assert f"acceptors.b.port: 127.0.0.2:{port} is in use" in sentence
+    assert "takes this one" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("0.0.0.0", "127.0.0.1"), ("127.0.0.1", "localhost"), ("''", "127.0.0.1")],
+)
+def test_two_hosts_that_overlap_cannot_share_a_port(
+    tmp_path: Path, first: str, second: str, capsys: pytest.CaptureFixture[str]
+):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    acceptors = ", ".join(
+        f"{{name: {name}, host: {host}, port: {port}}}"
+        for name, host in (("a", first), ("b", second))
+    )
+    config = tmp_path / "broker.yaml"
+    config.write_text(f"acceptors: [{acceptors}]\nadmin: {{port: 0}}\n")
+    (tmp_path / "data").mkdir()
+    assert check("-c", str(config)) == 1
+    assert "acceptors.a takes this one" in capsys.readouterr().err
+
+
+def test_two_acceptors_cannot_share_a_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config = tmp_path / "broker.yaml"
+    acceptors = f"{{name: a, port: {port}}}, {{name: b, host: 0.0.0.0, port: {port}}}"
+    config.write_text(f"acceptors: [{acceptors}]\nadmin: {{port: 0}}\n")
+    (tmp_path / "data").mkdir()
+    assert check("-c", str(config)) == 1
+    sentence = capsys.readouterr().err
+    assert "acceptors.b.port" in sentence
+    assert "acceptors.a takes this one" in sentence

@@ -217,3 +217,21 @@ def test_a_typing_error_gets_a_suggestion(
 def test_nothing_is_suggested_for_what_is_far_from_all(capsys: pytest.CaptureFixture[str]):
     assert run_program(["xyzzy"]) == 2
     assert "Did you mean" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("closed", "line", "code"),
+    [
+        (">&-", "version", 0),
+        (">&-", "version --json", 0),
+        (">&-", "journal info nosuch --json", 1),
+        ("2>&-", "journal info nosuch", 1),
+        ("<&-", "queue purge q", 1),
+        ("<&- >&- 2>&-", "version", 0),
+    ],
+)
+def test_a_standard_stream_that_is_closed_is_no_defect(closed: str, line: str, code: int):
+    shell = ["sh", "-c", f'"$0" -m vespiary_broker {line} {closed}', sys.executable]
+    done = subprocess.run(shell, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done
+    assert "defect" not in done.stderr

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from vespiary_broker.cli.program import run_program
-from vespiary_broker.cli.replaying import Selection, queue_numbers, resent_headers
+from vespiary_broker.cli.replaying import (
+    Outcome,
+    Selection,
+    _send_all,
+    queue_numbers,
+    resent_headers,
+)
 from vespiary_broker.cli.terminal import CommandFailed
 from vespiary_broker.store.builder import JournalBuilder
 from vespiary_broker.store.disk import Disk
 from vespiary_broker.store.files import BINDINGS_FORM
 from vespiary_codec.journal.record import AddRecord, Place, PutRecord, RemoveRecord, encode_record
+from vespiary_spec.errors import JournalError
 
 HEADERS = {"destination": "/queue/orders", "region": "eu", "_AMQ_DUPL_ID": "x"}
 
@@ -94,3 +103,33 @@ def test_a_queue_is_found_by_its_name_in_the_bindings(tmp_path: Path):
 def test_a_folder_without_copies_is_an_error(tmp_path, capsys: pytest.CaptureFixture[str]):
     assert run_program(["journal", "replay", str(tmp_path), "--dry-run"]) == 1
     assert "no kept copies" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "said"),
+    [
+        (CommandFailed("the broker closed the connection"), CommandFailed, ""),
+        (JournalError("the copy is damaged", cure="repair it"), JournalError, ""),
+        (KeyboardInterrupt(), KeyboardInterrupt, "vespiary: continue with --skip 0\n"),
+    ],
+)
+def test_a_replay_that_fails_says_why_and_where_to_go_on(
+    error: BaseException,
+    raised: type[BaseException],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+):
+    def fail(_: object) -> None:
+        raise error
+
+    client = SimpleNamespace(new_receipt_id=lambda: "1", send=lambda *_, **__: b"", unconfirmed=[])
+    connection: Any = SimpleNamespace(client=client, write=fail)
+    bodies: Any = None
+    outcome = Outcome(selected=1)
+    chosen = iter([(message(), dict(HEADERS))])
+    with pytest.raises(raised) as caught:
+        _send_all(connection, "/queue/a", [], chosen, outcome, bodies)
+    shown = capsys.readouterr().err
+    assert shown == said
+    if not said:
+        assert "continue with --skip 0" in str(caught.value)

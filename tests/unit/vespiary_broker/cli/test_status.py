@@ -35,7 +35,7 @@ def ready(rig: AdminRig) -> bytes:
 def test_a_broker_that_is_well(rig: AdminRig, capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(rig) == 0
     shown = capsys.readouterr().out
-    assert "listener    all on 127.0.0.1:61616 (stomp), 1 connections" in shown
+    assert "listener    all on 127.0.0.1:61616 (stomp), 1 connection\n" in shown
     assert "ready       producers and consumers go on" in shown
     assert ready(rig) == b"ready\n"
 
@@ -59,7 +59,7 @@ def test_large_messages_that_wait_are_told(
 ) -> None:
     rig.broker.large = LARGE
     assert ask(rig) == 1
-    assert "disk full   1 large messages wait for room" in capsys.readouterr().out
+    assert "disk full   1 large message waits for room" in capsys.readouterr().out
 
 
 def test_a_broker_that_is_not_ready(rig: AdminRig, capsys: pytest.CaptureFixture[str]) -> None:

@@ -289,7 +289,9 @@ def test_the_configuration_changes_filters() -> None:
     rig = configured("")
     assert _ready(rig, "q") == [2]
     assert "filter-string" not in str(bindings.snapshot())
-    with pytest.raises(ConfigError, match="the filter of the queue q of the address x is none"):
+    with pytest.raises(
+        ConfigError, match="the filter of the queue q of the address x is not a valid selector"
+    ):
         configured("price <")
 
 

@@ -75,6 +75,52 @@ def test_no_block_is_shared_and_the_second_time_nothing_is_written(tmp_path: Pat
     assert copied.stat().st_size == 70_010
 
 
+def test_parts_of_two_times_are_not_mixed(tmp_path: Path) -> None:
+    folders = make_folders(tmp_path)
+    snapshot.take(folders, "first", before={})
+    taken = folders["journal"] / ".vespiary-snapshot-first/files/activemq-data-1.hq"
+    original = taken.read_bytes()
+    folders["jms"] = tmp_path / "jms"  # such as a folder that a setting has added since
+    folders["jms"].mkdir()
+    (folders["journal"] / "activemq-data-1.hq").write_bytes(b"consumed")
+    with pytest.raises(StorageError, match=r"a copy of this name already.*without.*/jms.*remove"):
+        snapshot.take(folders, "first", before={})
+    assert taken.read_bytes() == original, "it may be the only one"
+    assert not list(folders["jms"].glob(".vespiary-*"))
+
+
+@pytest.mark.parametrize("left", [["lost+found"], [".vespiary-volume.json"], ["server.lock"]])
+def test_folders_without_content_are_no_files_of_a_broker(tmp_path: Path, left: list[str]) -> None:
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    for name in left:
+        (folder / name).touch()
+    with pytest.raises(StorageError, match="no files of a broker"):
+        snapshot.take({"journal": folder}, "first", before={})
+    with pytest.raises(StorageError, match="no files of a broker"):
+        snapshot.listed({"journal": folder})
+    assert [path.name for path in folder.iterdir()] == left
+
+
+def test_a_copy_alone_is_a_file_of_a_broker(tmp_path: Path) -> None:
+    folders = make_folders(tmp_path)
+    snapshot.take(folders, "first", before={})
+    before = content(tmp_path)
+    for path in before:
+        (tmp_path / path).unlink()
+    snapshot.restore(folders, "first")
+    assert content(tmp_path) == before
+
+
+def test_a_condition_accepts_new_volumes_but_no_typing_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="no files of a broker"):
+        snapshot.take({"journal": tmp_path / "nosuch"}, "first", before={"journal": 1})
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    parts = snapshot.take({"journal": folder}, "first", before={"journal": 1})
+    assert [p.files for p in parts] == [0]
+
+
 def test_files_that_a_newer_version_opened_are_not_copied(tmp_path: Path) -> None:
     folders = make_folders(tmp_path)
     newer = file_header.MAGIC + (2).to_bytes(2, "little")
@@ -84,35 +130,51 @@ def test_files_that_a_newer_version_opened_are_not_copied(tmp_path: Path) -> Non
     assert len(snapshot.take(folders, "late", before={"journal": 2})) == 4
 
 
-def test_a_copy_that_was_cut_short_is_begun_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folders = make_folders(tmp_path)
-    before = content(tmp_path)
+def cut_short(folders: dict[str, Path], before: dict[str, int], at: int) -> None:
+    """Take the copy `cut`, and die at one of the files."""
     done = 0
     real = snapshot._copy
 
     def dies(*arguments: object) -> None:
         nonlocal done
         done += 1
-        if done == 4:
+        if done == at:
             raise KeyboardInterrupt
         real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(snapshot, "_copy", dies)
-    with pytest.raises(KeyboardInterrupt):
-        snapshot.take(folders, "cut", before={})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snapshot, "_copy", dies)
+        with pytest.raises(KeyboardInterrupt):
+            snapshot.take(folders, "cut", before=before)
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+def test_a_copy_before_an_upgrade_that_was_cut_short_is_completed(tmp_path: Path, at: int) -> None:
+    folders = make_folders(tmp_path)
+    before = content(tmp_path)
+    cut_short(folders, {"journal": 1}, at)
+    assert len(snapshot.take(folders, "cut", before={"journal": 1})) == 4
+    assert not list(tmp_path.rglob("*.part"))
+    for path in before:
+        (tmp_path / path).unlink()
+    snapshot.restore(folders, "cut")
+    assert content(tmp_path) == before
+
+
+def test_a_copy_that_was_cut_short_can_be_removed_and_taken_again(tmp_path: Path) -> None:
+    folders = make_folders(tmp_path)
+    cut_short(folders, {}, 4)
     assert {p.folder for p in snapshot.listed(folders)} == {
         str(folders["bindings"]),
         str(folders["journal"]),
     }
     with pytest.raises(StorageError, match="no such copy"):
         snapshot.restore(folders, "cut")
-    monkeypatch.setattr(snapshot, "_copy", real)
+    with pytest.raises(StorageError, match=r"already.*without.*/paging, .*/large_messages"):
+        snapshot.take(folders, "cut", before={})
+    snapshot.remove(folders, "cut")
     assert len(snapshot.take(folders, "cut", before={})) == 4
     assert not list(tmp_path.rglob("*.part"))
-    snapshot.restore(folders, "cut")
-    assert content(tmp_path) == before
 
 
 @pytest.mark.parametrize("dies_at", range(1, 6))
