@@ -313,12 +313,17 @@ class Connection(asyncio.BufferedProtocol):
         """Send a receipt once everything staged so far is durable."""
         self._cycle.core.receipt(self.handle, data)
 
+    @property
+    def is_output_waiting(self) -> bool:
+        """Whether the core holds receipts back until a flush."""
+        return self._cycle.core.output_waiting(self.handle) > 0
+
     def release(self, data: bytes) -> None:
         """Send receipts that the core has released."""
         if self._state in (State.OPEN, State.ENDING):
             self.write(data)
             if self._ending is not None:
-                self._ending.released(data)
+                self._ending.released()
 
     def logged_in(self) -> None:
         """Leave the login and its clocks behind."""

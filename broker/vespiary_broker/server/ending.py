@@ -57,9 +57,9 @@ class Ending:
         else:
             self.expire()
 
-    def released(self, data: bytes) -> None:
-        """Look whether the last frame was among receipts that were written."""
-        if not self._is_said and data.endswith(self._last):
+    def released(self) -> None:
+        """Go on once the last frame is written: nothing was staged behind it."""
+        if not self._is_said and not self._connection.is_output_waiting:
             self._said()
 
     def expire(self) -> None:

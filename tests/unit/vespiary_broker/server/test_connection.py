@@ -478,6 +478,30 @@ async def test_the_clock_confirms_no_disconnect_before_all_is_durable(rig: Serve
     assert "d" not in [frame.get("receipt-id") for frame in peer.frames()]
 
 
+@on_loop()
+async def test_the_receipt_of_disconnect_may_have_the_id_of_an_unconfirmed_send(
+    rig: ServerRig,
+) -> None:
+    peer, other = rig.peer(), rig.peer()
+    await peer.login()
+    await other.login()
+    peer.send(SEND % (7, b"x"))
+    await rig.settle()
+    request = rig.core.seal_write()
+    assert request is not None
+    other.send(SEND % (1, b"y"))
+    peer.send(b"DISCONNECT\nreceipt:7\n\n\0")
+    await rig.settle()
+    rig.core.write_done(request.sequence)
+    rig.journal.on_durable()
+    await rig.settle()
+    assert [frame.get("receipt-id") for frame in peer.frames()] == ["7"], "that of SEND"
+    assert not peer.transport.is_eof
+    await rig.flush()
+    assert [frame.get("receipt-id") for frame in peer.frames()] == ["7"], "that of DISCONNECT"
+    assert peer.transport.is_eof
+
+
 DURABLE = b"durable-subscription-name:d\n"
 
 
