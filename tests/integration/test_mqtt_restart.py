@@ -470,3 +470,21 @@ def test_a_publish_that_is_sent_again_is_stored_once(
     assert got == Counter([b"1", b"2", b"3", b"new"])
     assert receiver.messages.empty()
     receiver.disconnect()
+
+
+@pytest.mark.ci
+def test_a_session_ends_if_the_configuration_deletes_its_queue_at_a_start(tmp_path: Path) -> None:
+    settings = 'address-settings:\n  "#": {config-delete-addresses: FORCE}\n'
+    configuration = tmp_path / "broker.yaml"
+    configuration.write_text(settings + "addresses:\n  - {name: a, routing-types: [MULTICAST]}\n")
+    with BrokerProcess(tmp_path / "data", PROTOCOLS, configuration=configuration) as broker:
+        receiver, other = durable(broker, "receiver", "5"), durable(broker, "other", "5")
+        receiver.subscribe("a", 1)
+        other.subscribe("b", 1)
+        broker.stop()
+        configuration.write_text(settings)
+        broker.start()
+        assert not receiver.connect(broker.port()).is_present
+        assert other.connect(broker.port()).is_present
+        for client in (receiver, other):
+            client.disconnect()

@@ -409,6 +409,12 @@ class MemoryBroker:
     def has_address(self, name: str) -> bool:
         return name in self.address_types
 
+    def has_queue(self, name: str) -> bool:
+        return name in self.queue_states
+
+    async def end_sessions(self, address: str) -> int:
+        return 0
+
     def queues_of(self, address: str) -> list[str]:
         return [q.name for q in self.queue_states.values() if q.address == address]
 

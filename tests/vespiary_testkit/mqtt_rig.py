@@ -47,6 +47,7 @@ class MqttRig(ServerRig):
         self.hub = self.cycle.mqtt = MqttHub(
             self.cycle, self.bindings, lambda *_: None, ("/queue/", "/topic/")
         )
+        self.hub.restore()
         self.hub.start()
 
     def client(self, version: Version = V5) -> MqttClientPeer:

@@ -33,8 +33,10 @@ from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.permissions import Permissions
 from vespiary_broker.engine.queue_changes import NO_WISHES, QueueWishes, wished_traits
+from vespiary_broker.engine.queues import Queue
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import Listener
+from vespiary_broker.server.mqtt.hub import MqttHub
 from vespiary_broker.store.journal import Journal
 from vespiary_broker.store.owned import Ownership
 from vespiary_broker.store.paging.pager import Pager
@@ -352,6 +354,10 @@ class Administration:
         """Return whether there is such an address."""
         return name in self.engine.registry.addresses
 
+    def has_queue(self, name: str) -> bool:
+        """Whether there is such a queue."""
+        return name in self.engine.registry.queues
+
     def queues_of(self, address: str) -> list[str]:
         """Return the names of an address's queues; none if there is no such address."""
         found = self.engine.registry.addresses.get(address)
@@ -389,7 +395,8 @@ class Administration:
 
         Args:
             name: Its name.
-            is_forced: Delete it although it has consumers (they are disconnected) or messages.
+            is_forced: Delete it although it has consumers (they are disconnected) or messages, or
+                belongs to MQTT sessions (they end).
 
         Returns:
             Number of messages that went with it.
@@ -400,10 +407,40 @@ class Administration:
 
         Durability: on return neither it nor a message of it will come back after a power loss.
         """
-        key = self._queue(name).key
-        count = self.drop_queue(name, is_forced=is_forced)
-        await self.wait_removed(key)
+        queue = self._queue(name)
+        if not is_forced:
+            self.check_unused(name)
+        self.engine.registry.check_deletable(queue)
+        count = await self._end_sessions([queue])
+        if not queue.is_deleted:
+            count = self.drop_queue(name, is_forced=is_forced)
+        await self.wait_removed(queue.key)
         return count
+
+    async def end_sessions(self, address: str) -> int:
+        """End the MQTT sessions that have queues of an address, before it is deleted.
+
+        Returns:
+            Number of messages of those queues that went with the sessions.
+
+        Raises:
+            RemoteProtocolError: A queue cannot be deleted: prepared branches or a stream need it.
+            JournalError: The removal of a session could not be stored.
+
+        Durability: on return neither the sessions nor their queues come back after a power loss.
+        """
+        found = self.engine.registry.addresses.get(address)
+        queues = [] if found is None else list(found.queues.values())
+        for queue in queues:
+            self.engine.registry.check_deletable(queue)
+        return await self._end_sessions(queues)
+
+    async def _end_sessions(self, queues: list[Queue]) -> int:
+        """End the sessions that have queues; return how many messages of these went along."""
+        counts = [states.queue_state(self.engine, queue).messages for queue in queues]
+        await self.engine.registry.before_deletion(queues)
+        pairs = zip(counts, queues, strict=True)
+        return sum(count for count, queue in pairs if queue.is_deleted)
 
     def drop_queue(self, name: str, *, is_forced: bool = False) -> int:
         """Delete a queue and everything in it; the removal follows in the background.
@@ -435,9 +472,13 @@ class Administration:
         """Refuse a queue that is in use.
 
         Raises:
-            RemoteProtocolError: There is none of that name, or it has consumers or messages.
+            RemoteProtocolError: There is none of that name, it has consumers or messages, or it
+                belongs to MQTT sessions.
         """
-        state = states.queue_state(self.engine, self._queue(name))
+        queue = self._queue(name)
+        if self._hub is not None:
+            self._hub.check_no_session(queue)
+        state = states.queue_state(self.engine, queue)
         if state.consumers or state.messages:
             raise RemoteProtocolError(
                 f"the queue {name} is in use",
@@ -466,6 +507,10 @@ class Administration:
         self._journal.kick()
         await self._journal.wait_durable()
         return count
+
+    @property
+    def _hub(self) -> MqttHub | None:
+        return None if self._cycle is None else self._cycle.mqtt
 
     def _queue(self, name: str) -> Any:
         queue = self.engine.registry.queues.get(name)

@@ -29,7 +29,7 @@ from vespiary_broker.app import states
 from vespiary_broker.app.administration import Administration
 from vespiary_broker.app.aio_room import AioRoom, is_aio_proved
 from vespiary_broker.app.configuration_source import ConfigurationSource
-from vespiary_broker.app.configured import configure
+from vespiary_broker.app.configured import configure, remove_unconfigured
 from vespiary_broker.app.counting_messages import CountingMessages
 from vespiary_broker.app.draining import Draining
 from vespiary_broker.app.duplicate_ids import make_duplicate_ids
@@ -39,7 +39,7 @@ from vespiary_broker.app.journal_options import journal_options
 from vespiary_broker.app.large import open_large
 from vespiary_broker.app.listening import make_http_listener, make_listeners
 from vespiary_broker.app.memory import MemoryBindings, memory_limits
-from vespiary_broker.app.mqtt import begin_mqtt
+from vespiary_broker.app.mqtt import begin_mqtt, restore_mqtt
 from vespiary_broker.app.naming import count_rules, naming_rules
 from vespiary_broker.app.ownership import exit_code, take_ownership
 from vespiary_broker.app.paged_expiry import PagedExpiry, run_paged_expiry
@@ -264,11 +264,12 @@ class BrokerApp(Administration):
         self._engine = engine
         engine.restore()
         await configure(engine, configuration, self._load_slab)
-        await self._open_jms(stack, folders.jms)
         cycle = self._cycle = Cycle(engine, journal, self._spawn, large)
         self._join(engine, cycle, journal, bindings)
         stack.callback(cycle.close)
-        begin_mqtt(stack, cycle, bindings, configuration, self._load_slab)
+        await remove_unconfigured(engine, configuration)
+        await self._open_jms(stack, folders.jms)
+        begin_mqtt(stack, cycle)
         stack.push_async_callback(self._disconnect)
         cycle.start()
         begin_paging(self._pager, engine, cycle)
@@ -288,6 +289,7 @@ class BrokerApp(Administration):
             listeners=lambda: self._listeners,
             spawn=self._spawn,
         )
+        restore_mqtt(cycle, bindings, self.configuration, self._load_slab)
 
     async def open_stores(self, stack: AsyncExitStack) -> Stores:
         """Verify the volumes and open the bindings, as a start does; for work without a broker.

@@ -20,7 +20,7 @@ _WAIT_S: Final = 0.005
 async def configure(
     engine: Engine, configuration: Configuration, load_slab: Callable[[int, int], None]
 ) -> None:
-    """Make what stands in the configuration, and delete what does not any more.
+    """Make what stands in the configuration.
 
     Nobody is let in before: permissions are among it.
 
@@ -37,5 +37,22 @@ async def configure(
     registry.retroactive.waits_with(lambda: asyncio.sleep(_WAIT_S), load_slab)
     await registry.configure(configuration.addresses)
     await configure_diverts(registry, configuration.diverts)
+
+
+async def remove_unconfigured(engine: Engine, configuration: Configuration) -> None:
+    """Delete what does not stand in the configuration any more, before clients come.
+
+    The MQTT sessions have to be there: those that lose a queue end.
+
+    Args:
+        engine: The engine.
+        configuration: The configuration.
+
+    Raises:
+        JournalError: A removal could not be stored.
+
+    Durability: on return nothing of it comes back after a power loss.
+    """
+    registry = engine.registry
     await delete_unconfigured(registry, configuration.addresses)
     await registry.retroactive.begin()

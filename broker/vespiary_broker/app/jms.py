@@ -20,8 +20,14 @@ class Addresses(Protocol):
     def queues_of(self, address: str) -> list[str]:
         """Return the names of an address's queues."""
 
+    async def end_sessions(self, address: str) -> int:
+        """End MQTT sessions with queues of an address; return how many messages went along."""
+
     def drop_queue(self, name: str, *, is_forced: bool = False) -> int:
         """Delete a queue; RemoteProtocolError if it is in use and not forced."""
+
+    def has_queue(self, name: str) -> bool:
+        """Whether there is such a queue."""
 
     def drop_address(self, name: str) -> None:
         """Delete an address without queues."""
@@ -86,9 +92,12 @@ class JmsAdministration:
         await self.objects.forget(kind, name)
         messages = 0
         if is_destination:
+            messages += await self._addresses.end_sessions(name)
+            # From here to the end without a pause, in which clients could make other queues.
             keys = self._addresses.bound_keys(name)
             for queue in self._addresses.queues_of(name):
-                messages += self._addresses.drop_queue(queue, is_forced=True)
+                if self._addresses.has_queue(queue):  # it may have gone with another one
+                    messages += self._addresses.drop_queue(queue, is_forced=True)
             if self._addresses.has_address(name):
                 self._addresses.drop_address(name)
             await self._addresses.wait_removed(*keys)

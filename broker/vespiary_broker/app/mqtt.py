@@ -14,8 +14,7 @@ from vespiary_broker.server.mqtt.hub import MqttHub
 from vespiary_spec.settings import Configuration
 
 
-def begin_mqtt(
-    stack: AsyncExitStack,
+def restore_mqtt(
     cycle: Cycle,
     bindings: Bindings,
     configuration: Configuration,
@@ -23,8 +22,9 @@ def begin_mqtt(
 ) -> None:
     """Take the sessions of MQTT clients from the bindings, whether a listener speaks MQTT or not.
 
+    Queues that are not configured any more are deleted after that: it ends their sessions.
+
     Args:
-        stack: Ends it.
         cycle: What all connections share.
         bindings: The bindings journal.
         configuration: Its acceptors say what stands in front of addresses.
@@ -39,5 +39,16 @@ def begin_mqtt(
         for prefix in (acceptor.anycast_prefix, acceptor.multicast_prefix)
     }
     hub = cycle.mqtt = MqttHub(cycle, bindings, load_slab, tuple(sorted(prefixes, reverse=True)))
-    hub.start()
-    stack.callback(hub.close)
+    hub.restore()
+
+
+def begin_mqtt(stack: AsyncExitStack, cycle: Cycle) -> None:
+    """Begin to send wills and to watch sessions; who may do what has to be known.
+
+    Args:
+        stack: Ends it.
+        cycle: What all connections share.
+    """
+    assert cycle.mqtt is not None
+    cycle.mqtt.start()
+    stack.callback(cycle.mqtt.close)

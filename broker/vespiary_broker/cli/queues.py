@@ -112,7 +112,10 @@ def delete_queue(
     password_file: Path | None,
     is_json: bool,
 ) -> None:
-    """Delete the queue NAME. One with messages or consumers needs --force."""
+    """Delete the queue NAME. One with messages or consumers needs --force.
+
+    So does the subscription of an MQTT session, which ends with it.
+    """
     confirm(f"Delete the queue {name}{' and all its messages' if force else ''}?", yes)
     client = ApiClient(api_url, password_file)
     query = {"force": str(force).lower()}

@@ -8,7 +8,7 @@ clients come, and by `reconfiguration` while they are there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from vespiary_broker.engine.addresses import Address
@@ -86,36 +86,67 @@ async def delete_unconfigured(registry: Registry, configured: Iterable[Configure
     configured = list(configured)
     names = {address.name for address in configured}
     queue_names = {queue.name for address in configured for queue in address.queues}
-    gone: list[str] = []
-    for address in list(registry.addresses.values()):
-        settings = registry.settings_for(address.name)
-        is_leaving = (
-            address.is_configured
-            and address.name not in names
-            and settings.config_delete_addresses is DeletionPolicy.FORCE
-        )
-        is_emptied = settings.config_delete_queues is DeletionPolicy.FORCE
-        for queue in list(address.queues.values()):
-            is_gone = queue.traits.is_configured and queue.name not in queue_names
-            if is_leaving or (is_emptied and is_gone):
-                gone += _drop_queue(registry, queue)
-        if is_leaving:
+    addresses = list(registry.addresses.values())
+    going = [
+        queue
+        for address in addresses
+        for queue in _leaving_queues(registry, address, names, queue_names)
+        if _is_deletable(registry, queue)
+    ]
+    await registry.before_deletion(going)
+    gone = [key for queue in going if queue.is_deleted for key in _drop_queue(registry, queue)]
+    for address in addresses:
+        # Again: clients may have made other queues meanwhile.
+        for queue in _leaving_queues(registry, address, names, queue_names):
+            gone += _drop_queue(registry, queue)
+        if _is_leaving(registry, address, names):
             gone += _drop_address(registry, address)
     await registry.wait_removed(*gone)
     return len(gone)
 
 
+def _is_leaving(registry: Registry, address: Address, names: Collection[str]) -> bool:
+    """Return whether an address is to be deleted."""
+    policy = registry.settings_for(address.name).config_delete_addresses
+    is_gone = address.is_configured and address.name not in names
+    return is_gone and policy is DeletionPolicy.FORCE
+
+
+def _leaving_queues(
+    registry: Registry, address: Address, names: Collection[str], queue_names: Collection[str]
+) -> list[Queue]:
+    """Return the queues of an address that are to be deleted."""
+    if _is_leaving(registry, address, names):
+        return list(address.queues.values())
+    if registry.settings_for(address.name).config_delete_queues is not DeletionPolicy.FORCE:
+        return []
+    return [
+        queue
+        for queue in address.queues.values()
+        if queue.traits.is_configured and queue.name not in queue_names
+    ]
+
+
+def _is_deletable(registry: Registry, queue: Queue) -> bool:
+    try:
+        registry.check_deletable(queue)
+    except RemoteProtocolError:  # `_drop_queue` says so
+        return False
+    return True
+
+
 def _drop_queue(registry: Registry, queue: Queue) -> list[str]:
     """Delete a queue; return its key, nothing if it stays."""
     try:
-        registry.check_deletable(queue)
+        if not queue.is_deleted:
+            registry.check_deletable(queue)
     except RemoteProtocolError as error:
         log.warning("a queue that is not configured any more stays: %s", error)
         return []
     log.info("queue deleted, it is not configured any more name=%r", queue.name)
     for consumer in list(queue.consumers):
         consumer.output.refuse(f"the queue {queue.name} is not configured any more")
-    if not queue.is_deleted:  # the last consumer may have taken it along
+    if not queue.is_deleted:  # a session or the last consumer may have taken it along
         registry.drop_queue(queue)
     return [queue.key]
 
@@ -125,6 +156,6 @@ def _drop_address(registry: Registry, address: Address) -> list[str]:
     if address.queues:
         return []
     log.info("address deleted, it is not configured any more name=%r", address.name)
-    if address.name in registry.addresses:
+    if registry.addresses.get(address.name) is address:
         registry.drop_address(address)
     return [address.key]

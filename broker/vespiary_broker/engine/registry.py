@@ -87,6 +87,10 @@ class Registry:
         unrouted: Says where messages go that no queue takes; None: nowhere.
         judge: Decides about special messages; None: they are given like all others.
         on_dropped: Called with the number of a queue that goes.
+        before_deletion: Awaited with queues that an administrator or the configuration deletes,
+            before they go: ends what cannot go on without them.
+        on_lost: Called with a queue that has gone, unless it was never written or its owner has
+            dropped it.
 
     Args:
         core: The core.
@@ -128,6 +132,8 @@ class Registry:
         self.unrouted: Unrouted | None = None
         self.judge: Judge | None = None
         self.on_dropped: Callable[[int], None] = lambda _: None
+        self.before_deletion: Callable[[Collection[Queue]], Awaitable[None]] = _nothing_to_end
+        self.on_lost: Callable[[Queue], None] = lambda _: None
         self._quarantine = quarantine or Quarantine(core)
         self._memory = memory or AddressMemory(core, settings)
         self.queues: dict[str, Queue] = {}
@@ -594,8 +600,12 @@ class Registry:
                 cure="let their coordinator end them, or decide with `vespiary transaction`",
             )
 
-    def drop_queue(self, queue: Queue) -> None:
+    def drop_queue(self, queue: Queue, *, is_lost: bool = True) -> None:
         """Delete a queue without consumers and everything in it; its address too if that is due.
+
+        Args:
+            queue: The queue.
+            is_lost: Whether `on_lost` is called; False if its owner drops it.
 
         Durability: the removal from the bindings follows in the background, and is durable when
             `wait_removed` returns. After a crash before that the queue is back, with those of its
@@ -625,6 +635,8 @@ class Registry:
             self._removals.begin(queue.key)
         elif self.large_bodies is not None:
             self.large_bodies.look()
+        if is_lost and queue.is_written:
+            self.on_lost(queue)
         if not address.queues:
             address.idle_since_s = self._clock_s()
             settings = self.settings_for(address.name)
@@ -668,3 +680,7 @@ class Registry:
         self.unused[address.name] = None
         if len(self.unused) > max(UNUSED_ADDRESSES_MAX, self.limits.addresses_max // 10):
             self.drop_address(self.addresses[next(iter(self.unused))])
+
+
+async def _nothing_to_end(queues: Collection[Queue]) -> None:
+    """Do nothing before queues are deleted."""

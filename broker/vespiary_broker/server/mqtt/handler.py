@@ -388,6 +388,13 @@ class MqttHandler:
 
     # --- what the hub asks ------------------------------------------------------------------------
 
+    def session_deleted(self) -> None:
+        """End the connection: an administrator has deleted its session."""
+        sentence = "an administrator has deleted the session"
+        last = self._last(ReasonCode.ADMINISTRATIVE_ACTION, sentence)
+        self._connection.end(last, is_patient=False)
+        self.close()
+
     def taken_over(self) -> None:
         """End the connection: another one of the same client id has come."""
         sentence = "another connection has the client id now"

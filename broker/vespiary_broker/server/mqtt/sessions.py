@@ -10,8 +10,7 @@ Source: MQTT 5.0 §3.1.2.4, §3.1.2.11.2 and §4.1.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -19,6 +18,7 @@ from weakref import WeakValueDictionary
 
 from vespiary_broker.engine.limits import Limits
 from vespiary_broker.engine.ports import Bindings, JsonObject
+from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.usage import DROPPED_MAX
 from vespiary_broker.server.mqtt.options import Options
 from vespiary_broker.server.mqtt.subscription_queues import SubscriptionQueues
@@ -37,6 +37,9 @@ class Client(Protocol):
 
     def taken_over(self) -> None:
         """End the connection: another one of the same client id has come."""
+
+    def session_deleted(self) -> None:
+        """End the connection: an administrator has deleted its session."""
 
 
 @dataclass(eq=False, slots=True)
@@ -162,7 +165,7 @@ class MqttSessions:
         self._clock_s = clock_s
         self._forget = forget
         self._by_client: dict[str, MqttSession] = {}
-        self._shares: Counter[str] = Counter()  # sessions by shared subscription
+        self._shares: dict[str, dict[MqttSession, None]] = {}  # sessions by shared queue
         self._due: list[tuple[float, str]] = []
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -213,13 +216,20 @@ class MqttSessions:
     def _enter(self, session: MqttSession) -> None:
         self._by_client[session.client_id] = session
         for topic_filter in session.subscriptions:
-            self._count_share(topic_filter, 1)
+            self._share(session, topic_filter)
 
-    def _count_share(self, topic_filter: str, change: int) -> None:
+    def _share(self, session: MqttSession, topic_filter: str) -> None:
         if split_share(topic_filter).name:
-            self._shares[topic_filter] += change
-            if not self._shares[topic_filter]:
-                del self._shares[topic_filter]
+            name = self._queues.name(session.client_id, topic_filter)
+            self._shares.setdefault(name, {})[session] = None
+
+    def _unshare(self, session: MqttSession, topic_filter: str) -> None:
+        if split_share(topic_filter).name:
+            name = self._queues.name(session.client_id, topic_filter)
+            sharers = self._shares.get(name, {})
+            sharers.pop(session, None)
+            if not sharers:
+                self._shares.pop(name, None)
 
     # --- beginning and ending -----------------------------------------------------------------
 
@@ -257,26 +267,47 @@ class MqttSessions:
             return
         del self._by_client[session.client_id]
         session.is_ended = True
+        removing = None
+        if session.is_durable:
+            # First: after a power loss in between, it must not be back without its queues.
+            removing = asyncio.create_task(self._bindings.remove(session.key))
         for topic_filter in session.subscriptions:
-            self._count_share(topic_filter, -1)
+            self._unshare(session, topic_filter)
         keys = []
         for count, topic_filter in enumerate([*session.subscriptions, *session.retired], 1):
             keys += self._drop(session, topic_filter)
             if count % DROPPED_MAX == 0:  # there may be thousands
                 await asyncio.sleep(0)
         keys += self._forget(session)
-        if session.is_durable:
+        if removing is not None:
             self._limits.durable_session_gone(session.user)
-            await self._bindings.remove(session.key)
+            await removing
         await self._queues.wait_removed(keys)
+
+    def with_queues(self, queues: Iterable[Queue]) -> list[MqttSession]:
+        """Return the sessions that have a subscription with one of these queues.
+
+        Several sessions may share a queue. A temporary queue goes with its consumer, as does its
+        session: nobody counts on it. The names of a session's queues are made once, however many of
+        them are asked for.
+        """
+        names = {queue.name: queue.client_id for queue in queues if not queue.is_temporary}
+        found = {session: None for name in names for session in self._shares.get(name, ())}
+        for owner in map(self._by_client.get, dict.fromkeys(names.values())):
+            if owner is not None and any(
+                self._queues.name(owner.client_id, topic_filter) in names
+                for topic_filter in (*owner.subscriptions, *owner.retired)
+            ):
+                found[owner] = None
+        return list(found)
 
     def subscribed(self, session: MqttSession, topic_filter: str, options: Options) -> bool:
         """Note a subscription; return whether it is new. `save` writes it down."""
         is_new = topic_filter not in session.subscriptions
         session.subscriptions[topic_filter] = options
         session.retired.pop(topic_filter, None)
-        if is_new:
-            self._count_share(topic_filter, 1)
+        if is_new and not session.is_ended:
+            self._share(session, topic_filter)
         return is_new
 
     def unsubscribed(self, session: MqttSession, topic_filter: str) -> list[str]:
@@ -286,7 +317,7 @@ class MqttSessions:
             Keys of the bindings whose removal `wait_removed` of the queues waits for.
         """
         del session.subscriptions[topic_filter]
-        self._count_share(topic_filter, -1)
+        self._unshare(session, topic_filter)
         return self._drop(session, topic_filter)
 
     def retire(self, session: MqttSession, topic_filter: str, begun_below: int) -> Options:
@@ -316,8 +347,9 @@ class MqttSessions:
         return self._drop(session, topic_filter)
 
     def _drop(self, session: MqttSession, topic_filter: str) -> list[str]:
-        if topic_filter in self._shares:
-            return []  # others share it
+        is_shared = bool(split_share(topic_filter).name)
+        if is_shared and self._queues.name(session.client_id, topic_filter) in self._shares:
+            return []
         return self._queues.drop(session.client_id, topic_filter)
 
     # --- who is away ----------------------------------------------------------------------------

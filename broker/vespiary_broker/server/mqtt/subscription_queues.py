@@ -135,20 +135,19 @@ class SubscriptionQueues:
         queue = self.find(client_id, topic_filter)
         if queue is None or queue.consumers:
             return []
-        self._registry.drop_queue(queue)
+        self._registry.drop_queue(queue, is_lost=False)
         return [queue.key]
 
     def drop_abandoned(self, shares: Collection[str]) -> None:
         """Delete the queues of shared subscriptions that no session has.
 
         Args:
-            shares: Filters of those that some session has.
+            shares: Names of the queues of those that some session has.
         """
-        kept = {self.name("", topic_filter) for topic_filter in shares}
         for queue in list(self._registry.queues.values()):
             is_share = queue.name.startswith(_SHARE_PREFIX)
-            if is_share and queue.name not in kept and not queue.consumers:
-                self._registry.drop_queue(queue)
+            if is_share and queue.name not in shares and not queue.consumers:
+                self._registry.drop_queue(queue, is_lost=False)
 
     async def wait_removed(self, keys: list[str]) -> None:
         """Wait until queues that were dropped cannot come back.

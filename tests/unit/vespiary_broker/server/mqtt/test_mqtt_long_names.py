@@ -51,7 +51,8 @@ def test_a_long_client_id_subscribes_comes_back_and_ends(prefix: str) -> None:
         got = [each for each in again.early if isinstance(each, Publish)]
         got += await again.received()
         assert [each.payload for each in got] == [b"x"]
-        rig.hub.queues.drop_abandoned({f"{prefix}a/+"} if prefix else ())
+        name = rig.hub.queues.name(LONG, f"{prefix}a/+")
+        rig.hub.queues.drop_abandoned({name} if prefix else ())
         assert rig.hub.queues.find(LONG, f"{prefix}a/+") is not None
         again.send(Unsubscribe(3, (f"{prefix}a/+",)))
         again.lose()

@@ -9,6 +9,12 @@ from typing import Any
 import pytest
 from scramp import ScramClient
 
+from vespiary_broker.app.administration import Administration
+from vespiary_broker.app.jms import JmsAdministration
+from vespiary_broker.app.tasks import Tasks
+from vespiary_broker.engine.config_deletion import delete_unconfigured
+from vespiary_broker.engine.jms import JmsKind, JmsObjects
+from vespiary_broker.engine.usage import DROPPED_MAX
 from vespiary_broker.engine.users import make_user
 from vespiary_broker.server.mqtt.sessions import read_session
 from vespiary_codec.wire.mqtt import (
@@ -30,7 +36,8 @@ from vespiary_codec.wire.mqtt import (
     Version,
     Will,
 )
-from vespiary_spec.settings import MqttLimits
+from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.settings import AddressSettings, DeletionPolicy, MqttLimits, RoutingType
 from vespiary_testkit.mqtt_rig import V3, V5, MqttClientPeer, MqttRig
 from vespiary_testkit.rig_runner import on_rig
 from vespiary_testkit.virtual_time import run_virtual
@@ -44,6 +51,18 @@ def expiring(seconds: int) -> dict[str, object]:
 
 def queues(rig: MqttRig) -> list[str]:
     return sorted(name for name in rig.engine.registry.queues if not name.startswith("$mqtt"))
+
+
+def administration(rig: MqttRig) -> Administration:
+    made = Administration(Tasks(rig._spawn))
+    made._engine, made._cycle = rig.engine, rig.cycle
+    return made
+
+
+def jms_topic(rig: MqttRig) -> tuple[JmsAdministration, JmsObjects]:
+    administrator = administration(rig)
+    objects = JmsObjects(rig.bindings, administrator, lock=asyncio.Lock())
+    return JmsAdministration(objects, administrator), objects
 
 
 # --- CONNECT --------------------------------------------------------------------------------------
@@ -283,6 +302,232 @@ def test_a_jump_of_the_wall_clock_ends_no_session_and_keeps_none(jump_s: int) ->
             assert rig.hub.sessions.expired == 1
 
     scenario()
+
+
+@pytest.mark.parametrize("is_connected", [False, True])
+@pytest.mark.parametrize("topic_filter", ["a", "$share/g/a"])
+@pytest.mark.parametrize("act", ["delete", "jms", "configuration", "drop"])
+def test_a_session_ends_with_the_queue_of_a_subscription(
+    act: str, topic_filter: str, is_connected: bool
+) -> None:
+    """Else its client would be told that the session is there, and miss what was in the queue."""
+
+    @on_rig()
+    async def scenario(rig: MqttRig) -> None:
+        client = await rig.connected("c", **expiring(60))
+        await client.subscribe(topic_filter)
+        await client.subscribe("other")
+        if not is_connected:
+            client.lose()
+            await rig.flush()
+        (name,) = (each for each in queues(rig) if each != "c.other")
+        registry, administrator = rig.engine.registry, administration(rig)
+        with pytest.raises(RemoteProtocolError, match="of the MQTT client c"):
+            await administrator.delete_queue(name)
+        assert not client.is_ended or not is_connected
+        assert len(queues(rig)) == 2
+        if act == "delete":
+            await administrator.delete_queue(name, is_forced=True)
+        elif act == "jms":
+            objects = JmsObjects(rig.bindings, administrator, lock=asyncio.Lock())
+            jms = JmsAdministration(objects, administrator)
+            await jms.create(JmsKind.TOPIC, "a", [], "")
+            with pytest.raises(RemoteProtocolError, match="of the MQTT client c"):
+                await jms.delete(JmsKind.TOPIC, "a")
+            await jms.delete(JmsKind.TOPIC, "a", is_forced=True)
+        elif act == "configuration":
+            registry.addresses["a"].is_configured = True
+            registry.change_settings(
+                {"#": AddressSettings(config_delete_addresses=DeletionPolicy.FORCE)}
+            )
+            await delete_unconfigured(registry, [])
+        else:
+            administrator.drop_queue(name, is_forced=True)
+        await rig.flush()
+        await rig.flush()
+        assert queues(rig) == []
+        assert "mqtt-session/c" not in rig.bindings.snapshot()
+        assert client.is_ended
+        again = rig.client()
+        answer = await again.login("c", **expiring(60))
+        assert not answer.session_present
+
+    scenario()
+
+
+@on_rig()
+async def test_a_session_stays_if_it_has_no_part_in_a_queue_that_goes(rig: MqttRig) -> None:
+    client = await rig.connected("c", **expiring(60))
+    await client.subscribe("a")
+    await client.subscribe("b")
+    client.send(Unsubscribe(5, ("b",)))
+    await rig.flush()
+    await rig.engine.registry.create_queue("c.mine", "x", RoutingType.MULTICAST, client_id="c")
+    await administration(rig).delete_queue("c.mine")
+    await rig.flush()
+    assert queues(rig) == ["c.a"]
+    assert not client.is_ended
+
+
+def removals(rig: MqttRig) -> list[str]:
+    """Return the list to which each key is added whose removal from the bindings begins."""
+    order: list[str] = []
+    remove = rig.bindings.remove
+
+    async def noted(key: str) -> None:
+        order.append(key)
+        await asyncio.sleep(0)
+        await remove(key)
+
+    rig.bindings.remove = noted  # type: ignore[method-assign]
+    return order
+
+
+@pytest.mark.parametrize("act", ["delete", "jms", "configuration"])
+@pytest.mark.parametrize("topic_filter", ["a", "$share/g/a"])
+def test_sessions_are_removed_before_the_queue_that_they_lose(act: str, topic_filter: str) -> None:
+    """After a power loss in between, a session would come back without its queue."""
+
+    @on_rig()
+    async def scenario(rig: MqttRig) -> None:
+        for client_id in ("c", "d", "e"):
+            client = await rig.connected(client_id, **expiring(60))
+            await client.subscribe(topic_filter)
+            client.lose()
+        await rig.flush()
+        order = removals(rig)
+        keys = [queue.key for queue in rig.engine.registry.queues.values()]
+        administrator = administration(rig)
+        if act == "delete":
+            name = "$share.g.a" if "$" in topic_filter else "c.a"
+            await administrator.delete_queue(name, is_forced=True)
+        elif act == "jms":
+            jms, _ = jms_topic(rig)
+            await jms.create(JmsKind.TOPIC, "a")
+            await jms.delete(JmsKind.TOPIC, "a", is_forced=True)
+        else:
+            registry = rig.engine.registry
+            registry.addresses["a"].is_configured = True
+            registry.change_settings(
+                {"#": AddressSettings(config_delete_addresses=DeletionPolicy.FORCE)}
+            )
+            assert await delete_unconfigured(registry, []) == (4 if topic_filter == "a" else 2)
+        owners = ["c"] if (act, topic_filter) == ("delete", "a") else ["c", "d", "e"]
+        for number, owner in enumerate(owners):
+            key = keys[number % len(keys)]
+            assert order.index(f"mqtt-session/{owner}") < order.index(key)
+        left = {"c", "d", "e"} - set(owners)
+        assert {each for each in "cde" if rig.hub.sessions.get(each) is not None} == left
+
+    scenario()
+
+
+@on_rig()
+async def test_a_session_is_removed_before_its_queues_however_many_they_are(rig: MqttRig) -> None:
+    client = await rig.connected("c", **expiring(60))
+    count = DROPPED_MAX + 10
+    filters = tuple(Subscription(f"a/{number}", 1) for number in range(count))
+    client.send(Subscribe(1, filters))
+    await client.answer(Suback)
+    order = removals(rig)
+    client.lose()
+    await rig.connected("c", clean_start=True)
+    assert order[0] == "mqtt-session/c"
+    assert sum(key.startswith("queue/") for key in order) == count
+
+
+@on_rig()
+async def test_the_cost_of_a_deletion_does_not_grow_with_the_subscriptions(rig: MqttRig) -> None:
+    count = 200
+    client = await rig.connected("c", **expiring(60))
+    for share in ("", "$share/g/"):
+        filters = tuple(Subscription(f"{share}a/{number}", 1) for number in range(count))
+        client.send(Subscribe(1, filters))
+        await client.answer(Suback)
+    names = 0
+    made = rig.hub.queues.name
+
+    def counted(client_id: str, topic_filter: str) -> str:
+        nonlocal names
+        names += 1
+        return made(client_id, topic_filter)
+
+    rig.hub.queues.name = counted  # type: ignore[method-assign]
+    await rig.engine.registry.create_queue("mine", "x", RoutingType.ANYCAST)
+    await administration(rig).delete_queue("mine")
+    assert names == 0
+    for share in ("", "$share/g/"):
+        client.send(Unsubscribe(2, tuple(f"{share}a/{number}" for number in range(count))))
+        await client.answer(Unsuback)
+    assert queues(rig) == []
+    assert names <= 10 * count
+    client.send(Subscribe(3, tuple(Subscription(f"a/{number}", 1) for number in range(count))))
+    await client.answer(Suback)
+    names = 0
+    await rig.engine.registry.before_deletion(list(rig.engine.registry.queues.values()))
+    assert queues(rig) == []
+    assert names <= 10 * count
+
+
+@pytest.mark.parametrize("expiry_s", [0, 60])
+def test_a_jms_topic_goes_with_queues_that_go_with_one_another(expiry_s: int) -> None:
+    @on_rig()
+    async def scenario(rig: MqttRig) -> None:
+        jms, objects = jms_topic(rig)
+        await jms.create(JmsKind.TOPIC, "a")
+        client = await rig.connected("c", **expiring(expiry_s))
+        await client.subscribe("a")
+        await client.subscribe("$share/g/a")
+        writer = await rig.connected("w")
+        writer.send(Publish("a", b"x", 1, packet_id=1))
+        await rig.flush()
+        assert await jms.delete(JmsKind.TOPIC, "a", is_forced=True) == 2
+        assert objects.get(JmsKind.TOPIC, "a") is None
+        assert queues(rig) == []
+        assert "a" not in rig.engine.registry.addresses
+
+    scenario()
+
+
+@on_rig()
+async def test_a_jms_topic_goes_although_a_client_takes_two_queues_of_it_along(
+    rig: MqttRig,
+) -> None:
+    jms, _ = jms_topic(rig)
+    await jms.create(JmsKind.TOPIC, "a")
+    client = rig.peer()
+    await client.login()
+    for name in ("1", "2"):
+        client.send(f"SUBSCRIBE\nid:{name}\ndestination:/topic/a\n\n\0".encode())
+    await rig.flush()
+    assert len(queues(rig)) == 2
+    await jms.delete(JmsKind.TOPIC, "a", is_forced=True)
+    assert queues(rig) == []
+    assert "a" not in rig.engine.registry.addresses
+
+
+@on_rig()
+async def test_a_jms_topic_goes_although_clients_subscribe_meanwhile(rig: MqttRig) -> None:
+    jms, _ = jms_topic(rig)
+    await jms.create(JmsKind.TOPIC, "a")
+    client = await rig.connected("c", **expiring(60))
+    await client.subscribe("a")
+    late = await rig.connected("d", **expiring(60))
+    remove = rig.bindings.remove
+
+    async def slow(key: str) -> None:
+        if key.startswith("mqtt-session/") and not late.is_ended:
+            late.send(Subscribe(1, (Subscription("a", 1),)))
+            await rig.settle()
+        await remove(key)
+
+    rig.bindings.remove = slow  # type: ignore[method-assign]
+    await jms.delete(JmsKind.TOPIC, "a", is_forced=True)
+    await rig.flush()
+    assert queues(rig) == []
+    assert "a" not in rig.engine.registry.addresses
+    assert late.is_ended
+    assert len(rig.hub.sessions) == 0
 
 
 @pytest.mark.parametrize(
