@@ -143,7 +143,12 @@ class MqttHub:
         self.wills.close()
 
     def _expire(self) -> None:
-        self._scan = self._cycle.loop.call_later(_SCAN_S, self._expire)
+        count = self.retained.count
+        has_more = self.retained.expire(_now_ms())
+        if self.retained.count != count:
+            self._cycle.touch()
+        pause_s = _WAIT_S if has_more else _SCAN_S
+        self._scan = self._cycle.loop.call_later(pause_s, self._expire)
         for session in self.sessions.take_due():
             self._cycle.spawn(self._end(session))
 

@@ -316,7 +316,8 @@ class Publishing:
             self._session.received[packet.packet_id] = sequences[0] if note is not None else 0
         if packet.retain:
             is_kept = bool(message.body)
-            self._hub.retained.staged(packet.topic, sequences[-1] if is_kept else 0)
+            sequence = sequences[-1] if is_kept else 0
+            self._hub.retained.staged(packet.topic, sequence, message.properties)
         return places
 
     # --- PUBREL -----------------------------------------------------------------------------------

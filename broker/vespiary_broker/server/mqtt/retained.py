@@ -2,7 +2,9 @@
 
 Owns the queue in which they stand, and the tree in which they are found by topic filter. A retained
 message replaces the one before it in the transaction that stores it, so after any crash a topic has
-the one or the other. Called by `publishing` and `subscribing`; owner: the event loop.
+the one or the other. One that has expired leaves the queue and the tree together: what stood in the
+queue alone would be back after a restart, whatever was published since. Called by `publishing`,
+`subscribing` and `hub`; owner: the event loop.
 
 Source: MQTT 5.0 §3.3.1.3.
 """
@@ -11,9 +13,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
+from vespiary_broker.engine.core import NoRoom
 from vespiary_broker.engine.joint_staging import End, Note
+from vespiary_broker.engine.message_times import read_times
 from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.transactions import Outgoing
@@ -23,7 +28,9 @@ from vespiary_broker.server.note_queues import NoteQueues
 _NAME: Final = "retained"
 _KEY: Final = "destination"
 _TURN: Final = 256
-"""Messages that are found before others have their turn."""
+"""Messages that are found, or expire, before others have their turn."""
+_STALE_MAX: Final = 1024
+"""Expiry times of messages that were replaced, beyond as many as there are messages."""
 
 
 @dataclass(slots=True)
@@ -75,6 +82,7 @@ class Retained:
         self._topics = topics
         self._give_way = give_way
         self._root = _Node()
+        self._expiring: list[tuple[int, int, str]] = []  # when, sequence, topic
         self._is_loaded = False
 
     async def ready(self) -> Queue:
@@ -100,7 +108,9 @@ class Retained:
         async for view in self._notes.notes(queue):
             address = value_of(view.properties, _KEY.encode())
             if address:
-                self._put(self._topics.topic_of(address), view.sequence, only_newer=True)
+                topic = self._topics.topic_of(address)
+                self._put(topic, view.sequence, only_newer=True)
+                self._watch(topic, view.sequence, view.properties)
         self._is_loaded = True
 
     def acts(self, topic: str, message: Outgoing) -> list[Note | End]:
@@ -125,14 +135,52 @@ class Retained:
             acts.append(note)
         return acts
 
-    def staged(self, topic: str, sequence: int) -> None:
+    def staged(self, topic: str, sequence: int, properties: bytes) -> None:
         """Note that a message was staged with what `acts` returned.
 
         Args:
             topic: Its topic.
             sequence: Of its note; 0: it was empty.
+            properties: Its header lines.
         """
         self._put(topic, sequence)
+        if sequence:
+            self._watch(topic, sequence, properties)
+
+    # --- expiry ---------------------------------------------------------------------------------
+
+    def _watch(self, topic: str, sequence: int, properties: bytes) -> None:
+        expires_ms = read_times(properties).expires_ms
+        if not expires_ms:
+            return
+        heappush(self._expiring, (expires_ms, sequence, topic))
+        if len(self._expiring) > 2 * self.count + _STALE_MAX:
+            self._expiring = [each for each in self._expiring if self._sequence(each[2]) == each[1]]
+            heapify(self._expiring)
+
+    def expire(self, now_ms: int) -> bool:
+        """End what has expired, a bounded part of it; return whether there is more to do now.
+
+        What finds no room in the journal stays, for the next call.
+
+        Args:
+            now_ms: Milliseconds since 1970.
+
+        Durability: staged; after a crash before that it is back, and expires again.
+        """
+        queue = self.queue
+        for _ in range(_TURN):
+            if queue is None or not self._expiring or self._expiring[0][0] > now_ms:
+                return False
+            _, sequence, topic = self._expiring[0]
+            if self._sequence(topic) == sequence:
+                try:
+                    self._notes.core.finish(queue.id, [sequence])
+                except NoRoom:
+                    return False
+                self._put(topic, 0)
+            heappop(self._expiring)
+        return True
 
     # --- the tree -------------------------------------------------------------------------------
 

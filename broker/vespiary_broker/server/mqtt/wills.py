@@ -298,7 +298,8 @@ class Wills:
             return
         _, sequences = stage_jointly(core, registry, (message, target), acts)
         if will.message.retain:
-            self._retained.staged(topic, sequences[-1] if message.body else 0)
+            sequence = sequences[-1] if message.body else 0
+            self._retained.staged(topic, sequence, message.properties)
 
 
 def _will_of(view: MessageView, body: bytes) -> Will:

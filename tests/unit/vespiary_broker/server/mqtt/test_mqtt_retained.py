@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import time
+from typing import Any
 
-from vespiary_broker.server.mqtt.retained import Retained
+import pytest
+
+from vespiary_broker.engine.core import NoRoom
+from vespiary_broker.server.mqtt.retained import _STALE_MAX, Retained
 from vespiary_codec.wire.mqtt import Disconnect, Property, Puback, Publish
 from vespiary_codec.wire.mqtt.topics import matches
 from vespiary_testkit.mqtt_rig import MqttRig
 from vespiary_testkit.rig_runner import on_rig
 from vespiary_testkit.seeds import seed_for
+from vespiary_testkit.virtual_time import run_virtual
 
 NEVER = {Property.SESSION_EXPIRY_INTERVAL: 0xFFFFFFFF}
 
@@ -115,3 +122,93 @@ async def test_filters_find_what_they_match(rig: MqttRig) -> None:
             continue
         found = {m.body.decode() async for m in rig.hub.retained.matching(topic_filter)}
         assert found == {topic for topic in topics if matches(topic_filter, topic)}, topic_filter
+
+
+def lasting(seconds: int) -> dict[str, object]:
+    return {"properties": {Property.MESSAGE_EXPIRY_INTERVAL: seconds}}
+
+
+async def processed(rig: MqttRig) -> None:
+    """Wait until what all clients have sent is done with."""
+    await rig.flush()
+    while any(connection.is_busy for connection in rig.cycle.connections.values()):
+        await rig.flush()
+    await rig.flush()
+
+
+@on_rig(runner=run_virtual)
+async def test_expired_messages_are_forgotten_although_nobody_subscribes(rig: MqttRig) -> None:
+    client = await rig.connected("writer")
+    for number in range(600):
+        topic = f"a/{number}"
+        client.send(Publish(topic, b"x", retain=True, **lasting(10 + number % 2 * 80)))  # type: ignore[arg-type]
+    client.send(Publish("a/2", b"later", retain=True, **lasting(200)))  # type: ignore[arg-type]
+    client.send(Publish("a/4", b"always", retain=True))
+    await processed(rig)
+    assert kept(rig) == (600, 600)
+    for later_s, left in ((11, 302), (91, 2), (201, 1)):
+        later_ns = time.time_ns() + later_s * 1_000_000_000
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda later_ns=later_ns: later_ns)
+            await asyncio.sleep(3)
+        assert rig.hub.retained.count == left
+    assert list(rig.hub.retained._root.children["a"].children) == ["4"]
+
+
+@on_rig()
+async def test_replaced_messages_leave_no_expiry_times_behind(rig: MqttRig) -> None:
+    client = await rig.connected("writer")
+    for _ in range(3000):
+        client.send(Publish("a", b"x", retain=True, **lasting(1000)))  # type: ignore[arg-type]
+    await processed(rig)
+    assert kept(rig) == (1, 1)
+    assert len(rig.hub.retained._expiring) <= _STALE_MAX + 2
+
+
+@on_rig()
+async def test_messages_that_expire_are_known_after_a_restart(rig: MqttRig) -> None:
+    await retain(rig, "a", b"x", **lasting(1000))
+    again = Retained(rig.hub.retained._notes, rig.hub.topics, rig.hub._give_way)
+    await again.ready()
+    assert again.count == 1
+    assert not again.expire(time.time_ns() // 1_000_000)
+    assert again.count == 1
+    again.expire(time.time_ns() // 1_000_000 + 1_001_000)
+    assert again.count == 0
+
+
+@on_rig(runner=run_virtual)
+async def test_what_expired_stays_gone_if_the_clock_goes_back(rig: MqttRig) -> None:
+    """Its note would be there after a restart, also if the client has cleared the topic."""
+    await retain(rig, "a", b"old", **lasting(3600))
+    later_ns = time.time_ns() + 7200 * 1_000_000_000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time_ns", lambda: later_ns)
+        await asyncio.sleep(2.5)
+    await retain(rig, "a", b"")
+    assert kept(rig) == (0, 0)
+    again = Retained(rig.hub.retained._notes, rig.hub.topics, rig.hub._give_way)
+    await again.ready()
+    assert [message.body async for message in again.matching("a")] == []
+
+
+@on_rig()
+async def test_what_has_expired_is_kept_until_there_is_room_to_end_it(rig: MqttRig) -> None:
+    for topic in ("a", "b"):
+        await retain(rig, topic, b"x", **lasting(10))
+    later_ms = time.time_ns() // 1_000_000 + 11_000
+    finish, left = rig.core.finish, 1
+
+    def full(*call: Any, **options: Any) -> int:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise NoRoom
+        return finish(*call, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rig.core, "finish", full)
+        assert not rig.hub.retained.expire(later_ms)
+    assert kept(rig) == (1, 1)
+    assert not rig.hub.retained.expire(later_ms)
+    assert kept(rig) == (0, 0)
