@@ -42,10 +42,12 @@ class Foreign:
     Attributes:
         protocol: Its name.
         reply: What to send before closing, in that protocol; empty if it has no such thing.
+        cure: What its user can do; empty if that is to use another port.
     """
 
     protocol: str
     reply: bytes
+    cure: str = ""
 
     def error(self, protocols: Collection[Protocol]) -> RemoteProtocolError:
         """Return why its client is turned away.
@@ -56,10 +58,16 @@ class Foreign:
         return RemoteProtocolError(
             f"this port does not speak {self.protocol}",
             allowed=", ".join(_SHOWN.get(protocol, protocol) for protocol in protocols),
+            cure=self.cure,
         )
 
 
 _HTTP: Final = Foreign("HTTP", _HTTP_REPLY)
+_PROXY: Final = Foreign(
+    "the PROXY protocol",
+    b"",
+    "turn proxy-protocol of the acceptor on and have the load balancer send version 2, or none",
+)
 _WEBSOCKET: Final = (b"GET /ws ", b"GET /ws?")
 _SPOKEN: Final = (
     (b"CONNECT", Protocol.STOMP),
@@ -81,7 +89,9 @@ _OLDER_AMQP: Final = (
 _FOREIGN: Final = (
     (b"\x16\x03", Foreign("TLS", _TLS_REPLY)),
     *((verb, _HTTP) for verb in (b"GET ", b"HEAD ", b"POST ", b"PUT ")),
-    *((verb, _HTTP) for verb in (b"DELETE ", b"PATCH ", b"OPTIONS ")),
+    *((verb, _HTTP) for verb in (b"DELETE ", b"PATCH ", b"OPTIONS ", b"PRI * ")),
+    (b"PROXY ", _PROXY),  # version 1
+    (b"\0\r\nQUIT\n", _PROXY),  # version 2, without its leading line ends
     (b"ARTEMIS", Foreign("Artemis Core", b"")),
     (b"HORNETQ", Foreign("HornetQ Core", b"")),
 )
@@ -91,6 +101,14 @@ _SIZED: Final = {1: Foreign("OpenWire", b""), 0: Foreign("Kafka", b"")}
 _SIZE: Final = b"\x00\x00"
 _SIZE_BYTES: Final = 4
 _UNKNOWN: Final = Foreign("what this client speaks", b"")
+_MQTT_PACKETS: Final = frozenset([*range(0x30, 0x41), 0x50, 0x62, 0x70, *range(0xC0, 0x100)])
+"""First bytes of packets of MQTT clients, some with wrong flags, that text may begin with, too."""
+_MQTT_ONLY: Final = frozenset([*range(0x10, 0x20), *range(0x80, 0xC0)])
+"""Those that no text begins with."""
+_TEXT: Final = frozenset([*b"\t\n\r", *range(0x20, 0x100)])
+_PUBLISH: Final = 3
+_MORE_LENGTH: Final = 0x80
+"""The bit of a byte of a remaining length after which another one follows (MQTT 5.0 §1.5.5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +162,34 @@ def detect(data: bytes, protocols: Collection[Protocol]) -> Verdict:
         return Verdict(is_decided=False)
     if any(signature.startswith(data) for signature, _ in (*_SPOKEN, *_FOREIGN)):
         return Verdict(is_decided=False)
+    if Protocol.MQTT in protocols:  # its decoder says what is wrong
+        is_mqtt = _is_mqtt(data)
+        if is_mqtt is None:
+            return Verdict(is_decided=False)
+        if is_mqtt:
+            return Verdict(is_decided=True, protocol=Protocol.MQTT)
     if Protocol.STOMP in protocols:
         return Verdict(is_decided=True, protocol=Protocol.STOMP)
     return Verdict(is_decided=True, foreign=_UNKNOWN)
+
+
+def _is_mqtt(data: bytes) -> bool | None:
+    """Return whether a connection begins with an MQTT packet; None: more bytes will tell.
+
+    The second byte is the packet's remaining length. In what clients send it is below that of any
+    character of a text, except in a PUBLISH: there the length of the topic follows, whose first
+    byte is 0 unless the topic is long.
+    """
+    if data[0] in _MQTT_ONLY:
+        return True
+    if data[0] not in _MQTT_PACKETS:
+        return False
+    if len(data) == 1:
+        return None
+    if data[1] not in _TEXT:
+        return True
+    if data[0] >> 4 != _PUBLISH:
+        return False
+    if data[1] & _MORE_LENGTH:  # no text has such a byte after a digit
+        return True
+    return None if len(data) == 2 else data[2] == 0

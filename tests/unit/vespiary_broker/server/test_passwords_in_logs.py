@@ -9,6 +9,7 @@ import pytest
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.users import make_user
 from vespiary_testkit.journal_workload import run
+from vespiary_testkit.mqtt_rig import MqttRig
 from vespiary_testkit.server_rig import ServerRig
 
 SECRET = "Zx9-Qw7-Kp3"
@@ -28,7 +29,7 @@ def everything(caplog: pytest.LogCaptureFixture) -> None:
 @run
 async def test_spoilt_connect_frames(caplog: pytest.LogCaptureFixture) -> None:
     """Each byte taken out, and replaced by what frames are made of."""
-    rig = ServerRig(users=USERS)
+    rig = MqttRig(users=USERS)
     caplog.set_level(logging.DEBUG)
     answers = b""
     for place in range(len(CONNECT)):
