@@ -88,7 +88,9 @@ static bool is_left_to_python(piece name)
     switch (name.length ? name.data[0] : 0) {
     case '_':
         return NAME(name, "_AMQ_DUPL_ID") || NAME(name, "_AMQ_SCHED_DELIVERY");
-    case 'A': return NAME(name, "AMQ_SCHEDULED_TIME") || NAME(name, "AMQ_SCHEDULED_DELAY");
+    case 'A':
+        return NAME(name, "AMQ_SCHEDULED_TIME") || NAME(name, "AMQ_SCHEDULED_DELAY") || NAME(name, "AMQ_SCHEDULED_CRON") ||
+               NAME(name, "AMQ_SCHEDULED_PERIOD") || NAME(name, "AMQ_SCHEDULED_REPEAT");
     case 'J': return NAME(name, "JMSExpiration");
     case 'a': return NAME(name, "ack");
     case 'd': return NAME(name, "delivery-count");

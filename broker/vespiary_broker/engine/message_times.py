@@ -28,6 +28,10 @@ SCHEDULED_TIME: Final = "AMQ_SCHEDULED_TIME"
 _JMS_EXPIRATION: Final = "JMSExpiration"
 _SCHEDULED_DELIVERY: Final = "_AMQ_SCHED_DELIVERY"
 _SCHEDULED_DELAY: Final = "AMQ_SCHEDULED_DELAY"
+REPETITIONS: Final = ("AMQ_SCHEDULED_CRON", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT")
+"""Headers of ActiveMQ that ask for repeated delivery of a message."""
+NO_REPETITION: Final = "is not supported: a message is delivered once"
+REPETITION_CURE: Final = "send a message for each delivery, with AMQ_SCHEDULED_TIME"
 _TIME_MS_MAX: Final = 2**53
 _EXPIRES_LINE: Final = f"{EXPIRES}:".encode()
 _SCHEDULED_LINE: Final = f"{SCHEDULED_TIME}:".encode()
@@ -82,8 +86,11 @@ def times_of_send(
         now_ms: Milliseconds since 1970.
 
     Raises:
-        RemoteProtocolError: A header is no number, or out of bounds.
+        RemoteProtocolError: A header is no number, or out of bounds; or it asks for repetition.
     """
+    for name in REPETITIONS:
+        if get(name) is not None:
+            raise RemoteProtocolError(f"{name} {NO_REPETITION}", cure=REPETITION_CURE)
     expires_ms = _first(get, (EXPIRES, _JMS_EXPIRATION))
     deliver_at_ms = _first(get, (SCHEDULED_TIME, _SCHEDULED_DELIVERY))
     delay = get(_SCHEDULED_DELAY)

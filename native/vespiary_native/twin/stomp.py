@@ -35,7 +35,10 @@ _NOT_PLAIN: Final = b"\\\r\0"
 _BLANKS: Final = b" \t"
 _LEFT_TO_PYTHON: Final = frozenset(
     {
+        b"AMQ_SCHEDULED_CRON",
         b"AMQ_SCHEDULED_DELAY",
+        b"AMQ_SCHEDULED_PERIOD",
+        b"AMQ_SCHEDULED_REPEAT",
         b"AMQ_SCHEDULED_TIME",
         b"JMSExpiration",
         b"_AMQ_DUPL_ID",

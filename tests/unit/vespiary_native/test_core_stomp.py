@@ -72,6 +72,9 @@ LEFT_TO_PYTHON = {
             "JMSExpiration",
             "AMQ_SCHEDULED_TIME",
             "AMQ_SCHEDULED_DELAY",
+            "AMQ_SCHEDULED_CRON",
+            "AMQ_SCHEDULED_PERIOD",
+            "AMQ_SCHEDULED_REPEAT",
             "_AMQ_SCHED_DELIVERY",
         )
     },

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 from vespiary_broker.engine.address_memory import AddressState
 from vespiary_broker.engine.duplicates import ID_BYTES_MAX
 from vespiary_broker.engine.ingress import ingress_stamp
-from vespiary_broker.engine.message_times import NO_TIMES, MessageTimes, expiry, stamp
+from vespiary_broker.engine.message_times import (
+    NO_REPETITION,
+    NO_TIMES,
+    REPETITION_CURE,
+    MessageTimes,
+    expiry,
+    stamp,
+)
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.publishing import Target
 from vespiary_broker.engine.transactions import Outgoing
@@ -48,8 +55,14 @@ class Publisher:
             text: The same, as its sender wrote it.
 
         Raises:
-            Refused: Its properties are too large.
+            Refused: Its properties are too large, or it asks for repeated delivery.
         """
+        if taken.repetition:
+            raise Refused(
+                Condition.NOT_IMPLEMENTED,
+                f"{taken.repetition} {NO_REPETITION}",
+                cure=REPETITION_CURE,
+            )
         settings = self._registry.settings_for(destination.address)
         fates = self._cycle.engine.fates
         now_ms = fates.clock_ms()

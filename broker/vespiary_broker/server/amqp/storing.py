@@ -32,7 +32,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from vespiary_broker.engine.duplicates import HEADER as DUPLICATE_ID
-from vespiary_broker.engine.message_times import TIME_HEADERS, MessageTimes
+from vespiary_broker.engine.message_times import REPETITIONS, TIME_HEADERS, MessageTimes
 from vespiary_broker.engine.original_headers import ORIGINAL_HEADERS
 from vespiary_broker.engine.property_lines import lines_of
 from vespiary_codec.wire.amqp import (
@@ -63,6 +63,8 @@ ENCODED_BODY: Final = ("amqp-body", "encoded")
 OMITTED: Final = "amqp-omitted"
 _OMITTED_CHARACTERS: Final = 1000
 _TIMES: Final = ("x-opt-delivery-time", "x-opt-delivery-delay")
+_REPETITIONS: Final = ("x-opt-delivery-cron", "x-opt-delivery-period", "x-opt-delivery-repeat")
+"""What ActiveMQ calls `REPETITIONS` here."""
 _JMS: Final = "x-opt-jms-"
 """Of the library of JMS, for itself: what they say of body and destinations is told otherwise."""
 BEFORE_BODY: Final = (
@@ -132,6 +134,13 @@ class Taken(NamedTuple):
         """The id by which it is known if it comes again; empty for none."""
         found = text_of(self.application.get(DUPLICATE_ID, self.annotations.get(DUPLICATE_ID)))
         return (found or "").encode()
+
+    @property
+    def repetition(self) -> str:
+        """Name of what asks for repeated delivery of it; empty: nothing does."""
+        found = (name for name in REPETITIONS if name in self.application)
+        annotations = (name for name in _REPETITIONS if name in self.annotations)
+        return next(found, next(annotations, ""))
 
     def times(self, now_ms: int) -> MessageTimes:
         """Return what its sender says of its times."""

@@ -9,6 +9,7 @@ import pytest
 
 from vespiary_broker.engine.message_times import (
     NO_TIMES,
+    REPETITIONS,
     MessageTimes,
     expiry,
     has_expiry_rules,
@@ -43,6 +44,12 @@ def test_headers_of_senders() -> None:
     assert times({"_AMQ_SCHED_DELIVERY": "2000001"}) == (0, 2_000_001)
     assert times({"AMQ_SCHEDULED_DELAY": "500"}) == (0, NOW + 500)
     assert times({"AMQ_SCHEDULED_DELAY": "500", "AMQ_SCHEDULED_TIME": "9"}) == (0, 9)
+
+
+@pytest.mark.parametrize("name", REPETITIONS)
+def test_a_message_that_asks_for_repeated_delivery_is_refused_by_name(name: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"{name} is not supported"):
+        times({name: "0"})
 
 
 @pytest.mark.parametrize("text", ["", "-1", "soon", "1.5", "9" * 17, "٣"])

@@ -22,6 +22,7 @@ from vespiary_codec.wire.amqp import (
     Target,
     Transfer,
     encode_frame,
+    encode_section,
 )
 from vespiary_codec.wire.amqp.values import Symbol, UByte, UInt
 from vespiary_spec.settings import AddressFullPolicy, AddressSettings
@@ -210,6 +211,25 @@ async def test_a_full_address_that_fails_rejects(rig: ServerRig) -> None:
     told = peer.one(Disposition)
     assert isinstance(told.state, Rejected)
     assert told.state.error.condition == "amqp:resource-limit-exceeded"
+    assert peer.all(Detach) == []
+
+
+@pytest.mark.parametrize("name", ["AMQ_SCHEDULED_CRON", "x-opt-delivery-repeat"])
+@with_rig()
+async def test_a_message_that_asks_for_repeated_delivery_is_rejected(
+    rig: ServerRig, name: str
+) -> None:
+    peer = await sender(rig)
+    if name.startswith("x-"):
+        annotations = encode_section(Section.MESSAGE_ANNOTATIONS, {Symbol(name): 2})
+        peer.send(annotations + encode_section(Section.DATA, b"body"))
+    else:
+        peer.send(message(application={name: "* * * * *"}))
+    await rig.flush()
+    told = peer.one(Disposition)
+    assert isinstance(told.state, Rejected)
+    assert told.state.error.condition == "amqp:not-implemented"
+    assert name in told.state.error.description
     assert peer.all(Detach) == []
 
 

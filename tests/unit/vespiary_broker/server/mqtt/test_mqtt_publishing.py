@@ -227,3 +227,13 @@ async def test_a_full_journal_lets_publishers_wait(rig: MqttRig) -> None:
     rig.cycle.on_space()
     await rig.flush()
     assert len(client.all_of(Pubcomp)) == 100
+
+
+@on_rig()
+async def test_a_message_that_asks_for_repeated_delivery_is_refused(rig: MqttRig) -> None:
+    client = await rig.connected("w")
+    repeated = {Property.USER_PROPERTY: [("AMQ_SCHEDULED_REPEAT", "9")]}
+    client.send(Publish("a", b"x", 1, packet_id=1, properties=repeated))
+    await rig.flush()
+    (answer,) = client.packets()
+    assert ReasonCode(answer.reason_code).is_failure  # type: ignore[attr-defined]
