@@ -202,7 +202,8 @@ class PagedExpiry:
             now_ms, due = self._engine.fates.clock_ms(), []
             for view in look.messages:
                 expires_ms = read_times(view.properties).expires_ms if view.is_special else 0
-                if 0 < expires_ms <= now_ms:
+                is_due = 0 < expires_ms <= now_ms
+                if is_due and not self._engine.fates.is_owed(queue, view):
                     due.append(view.sequence)
                 elif expires_ms:
                     next_ms = min(next_ms, expires_ms)

@@ -87,6 +87,7 @@ class Fates:
         redelivery: Takes messages back.
         schedule: Holds messages whose time has not come.
         clock_ms: Milliseconds since 1970.
+        is_owed: Whether an expired message must still be delivered.
         wake: Called when there is something to do and no turn may come by itself; the server sets
             it.
 
@@ -120,6 +121,7 @@ class Fates:
         self._queues = queues
         self._load_slab = load_slab
         self.clock_ms = clocks.wall_ms
+        self.is_owed: Callable[[Queue, MessageView], bool] = lambda _queue, _view: False
         self._steady_ms = steady_ms = clocks.steady_ms
         self._period_ms = scan_period_ms
         self._expiry = ExpiryScan(
@@ -177,6 +179,8 @@ class Fates:
         fate = self._fate(times, now_ms)
         if fate.verdict is Verdict.GIVE:
             return fate.until_ms
+        if fate.verdict is Verdict.END and self.is_owed(queue, view):
+            return 0
         self._leave(queue, view, fate, now_ms)
         return NOT_TO_BE_GIVEN
 
@@ -200,7 +204,7 @@ class Fates:
             return False
         fate = self._fate(times, now_ms)
         if fate.verdict is Verdict.END:
-            if self._period_ms <= 0:
+            if self._period_ms <= 0 or self.is_owed(queue, view):
                 return False
             if view.is_aside:  # scheduled, or delayed: it expires there
                 if times.deliver_at_ms > now_ms:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vespiary_broker.engine.core import LargeDelivery, MqttEncoding, NoRoom
 from vespiary_broker.engine.queues import Consumer
-from vespiary_broker.server.mqtt.in_flight import InFlight
+from vespiary_broker.server.mqtt.in_flight import InFlight, Known
 from vespiary_broker.server.mqtt.messages import PROTOCOL, Delivered, delivered
 from vespiary_broker.server.mqtt.options import Options, is_alone
 from vespiary_broker.server.mqtt.overlaps import Overlaps, Wanted, wanted_by
@@ -270,7 +270,7 @@ class Deliveries:
         """Give the session what the next connection has to know."""
         resumed = self._session.resumed = self._in_flight.leave()
         for sent in self._core.sent(self._connection.handle):
-            resumed.sent[sent.queue_id, sent.sequence] = (sent.packet_id, 0)
+            resumed.sent[sent.queue_id, sent.sequence] = Known(sent.packet_id, 1)
         self._has_left = True
         self._waiting.clear()
         self._starved.clear()
@@ -494,10 +494,11 @@ class Deliveries:
         self._go_on()
 
     def _release_gone(self, queue_id: int, sequence: int) -> None:
-        """Let the client forget ids of messages that ended while it was away."""
-        for packet_id, note in self._in_flight.gone(queue_id, sequence):
-            self._end_note(note)
-            self._write(Pubrel(packet_id))
+        """Let the client forget ids of messages of QoS 2 that ended while it was away."""
+        for known in self._in_flight.gone(queue_id, sequence):
+            self._end_note(known.note)
+            if known.qos == 2:
+                self._write(Pubrel(known.packet_id))
 
     def _finish(self, consumer: Consumer, sequence: int) -> None:
         """Acknowledge a message; as soon as there is room."""

@@ -24,7 +24,7 @@ from vespiary_broker.engine.core import MessageView
 from vespiary_broker.engine.joint_staging import End, Note, Taken, stage_jointly
 from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.engine.queues import Consumer, Queue
-from vespiary_broker.server.mqtt.in_flight import Place, Resumed
+from vespiary_broker.server.mqtt.in_flight import Known, Place, Resumed
 from vespiary_broker.server.mqtt.sessions import MqttSession
 from vespiary_broker.server.note_queues import NoteQueues
 
@@ -115,7 +115,9 @@ class ExactlyOnce:
                 sent[packet_id] = ((queue_id, _number(view, b"sequence")), view.sequence)
             else:
                 resumed.released[packet_id] = view.sequence
-        resumed.sent = {place: (packet_id, note) for packet_id, (place, note) in sent.items()}
+        resumed.sent = {
+            place: Known(packet_id, 2, note) for packet_id, (place, note) in sent.items()
+        }
         return resumed
 
     def forget(self, session: MqttSession) -> list[str]:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from vespiary_broker.engine.core import MessageView
 from vespiary_broker.engine.ports import Bindings
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.server.mqtt.exactly_once import ExactlyOnce
 from vespiary_broker.server.mqtt.retained import Retained
 from vespiary_broker.server.mqtt.sessions import MqttSession, MqttSessions
-from vespiary_broker.server.mqtt.subscription_queues import SubscriptionQueues
+from vespiary_broker.server.mqtt.subscription_queues import SubscriptionQueues, may_be_shared
 from vespiary_broker.server.mqtt.sys_topics import PERIOD_S, SysTopics
 from vespiary_broker.server.mqtt.topics import TopicMapping
 from vespiary_broker.server.mqtt.wills import Wills
@@ -97,7 +98,9 @@ class MqttHub:
         )
         registry.before_deletion = self.end_sessions
         registry.on_lost = self._lost
+        cycle.engine.fates.is_owed = self._is_owed
         self._cycle = cycle
+        self._loading: set[str] = set()
         self._telling: asyncio.TimerHandle | None = None
         self._scan: asyncio.TimerHandle | None = None
 

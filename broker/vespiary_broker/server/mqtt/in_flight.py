@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from vespiary_broker.engine.queues import Consumer
 
@@ -18,6 +18,20 @@ WINDOW_MAX: Final = 32_767
 """Most messages that may be out. As many more may wait to be sent again with the ids they had."""
 Place = tuple[int, int]
 """Number of a queue, and a sequence in it."""
+
+
+class Known(NamedTuple):
+    """What is known of a message that was sent on an earlier connection and not acknowledged.
+
+    Attributes:
+        packet_id: Its packet ID.
+        qos: 1 or 2.
+        note: Sequence of what is noted about it; 0: nothing is.
+    """
+
+    packet_id: int
+    qos: int
+    note: int = 0
 
 
 @dataclass(slots=True)
@@ -42,11 +56,11 @@ class Resumed:
     """What is left of a connection for the next one.
 
     Attributes:
-        sent: Ids of messages that were sent and not acknowledged, with their notes.
+        sent: Messages that were sent and not acknowledged.
         released: Ids of messages of QoS 2 that the client has, and may forget: their notes.
     """
 
-    sent: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    sent: dict[Place, Known] = field(default_factory=dict)
     released: dict[int, int] = field(default_factory=dict)
 
 
@@ -77,7 +91,7 @@ class InFlight:
     @property
     def ids(self) -> list[int]:
         """Ids that are in use."""
-        return [*self._held, *(packet_id for packet_id, _ in self._again.values())]
+        return [*self._held, *(known.packet_id for known in self._again.values())]
 
     @property
     def room(self) -> int:
@@ -114,7 +128,7 @@ class InFlight:
         known = self._again.pop(place, None)
         note = 0
         if known is not None:
-            packet_id, note = known
+            packet_id, note = known.packet_id, known.note
         else:
             packet_id = self.take_id()
             assert packet_id, "the window is smaller than the number of ids"
@@ -132,8 +146,8 @@ class InFlight:
         self.on_freed(packet_id)
         self.on_changed()
 
-    def gone(self, queue_id: int, before: int) -> list[tuple[int, int]]:
-        """Return ids of messages of a queue that will not come again, and forget their places.
+    def gone(self, queue_id: int, before: int) -> list[Known]:
+        """Return messages of a queue that will not come again, and forget them.
 
         A queue gives its messages in order, those that came back first: what has not come when a
         later one does was ended meanwhile.
@@ -141,16 +155,13 @@ class InFlight:
         Args:
             queue_id: The queue.
             before: A sequence that is given now.
-
-        Returns:
-            Ids and their notes.
         """
         if not self._again:
             return []
         places = [each for each in self._again if each[0] == queue_id and each[1] < before]
         found = [self._again.pop(place) for place in places]
-        for packet_id, _ in found:
-            self.on_freed(packet_id)
+        for known in found:
+            self.on_freed(known.packet_id)
         return found
 
     def leave(self) -> Resumed:
@@ -160,5 +171,5 @@ class InFlight:
             if held.consumer is None:
                 resumed.released[packet_id] = held.note
             else:
-                resumed.sent[held.place] = (packet_id, held.note)
+                resumed.sent[held.place] = Known(packet_id, held.qos, held.note)
         return resumed

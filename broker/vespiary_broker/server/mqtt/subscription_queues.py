@@ -29,6 +29,7 @@ from vespiary_spec.limits import ADDRESS_NAME_CHARACTERS_MAX
 from vespiary_spec.settings import Permission, RoutingType
 
 _SHARE_PREFIX: Final = "$share."
+_SHORTENED: Final = "~"
 _BEGINNING_CHARACTERS: Final = 200
 """What a long name has of what it stands for; for people alone."""
 _SIGNS: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -49,7 +50,13 @@ def _short(name: str, before_bytes: int = 0) -> str:
     data = name.encode()
     if before_bytes + len(data) <= ADDRESS_NAME_CHARACTERS_MAX:
         return name
-    return f"~{hashlib.sha256(data).hexdigest()}.{name[:_BEGINNING_CHARACTERS]}"
+    beginning = name[:_BEGINNING_CHARACTERS].rstrip(" ")
+    return f"{_SHORTENED}{hashlib.sha256(data).hexdigest()}.{beginning}"
+
+
+def may_be_shared(name: str) -> bool:
+    """Return whether a queue may be that of a shared subscription, by its name."""
+    return name.startswith((_SHARE_PREFIX, _SHORTENED))
 
 
 class SubscriptionQueues:

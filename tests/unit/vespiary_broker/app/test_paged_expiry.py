@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from vespiary_broker.app.paged_expiry import PagedExpiry
+from vespiary_broker.engine.message_times import MessageTimes, stamp
 from vespiary_codec.journal.page_sketch import NO_EXPIRY_MS, PageSketch
 from vespiary_native.values_pages import ExtentFacts
 from vespiary_testkit import product_loop
@@ -108,3 +109,29 @@ def test_thousands_of_pages_are_asked_about_some_at_a_time() -> None:
     assert rig.read_at(1000) == [7, 4000]
     assert max(rig.listed) <= 64
     assert sum(rig.listed) < 2 * 3000, "none again and again, though they overlap"
+
+
+def test_what_must_still_be_delivered_stays_in_its_page() -> None:
+    """`Fates.is_owed`: an MQTT client was sent it, and has not acknowledged it."""
+    rig = Expiring({7: sketch(50)}, are_old=True)
+    times = {1: 50, 2: 50, 3: 0, 4: 2000}
+    views = [
+        SimpleNamespace(
+            sequence=sequence, is_special=True, properties=stamp(b"a:b\n", MessageTimes(expires_ms))
+        )
+        for sequence, expires_ms in times.items()
+    ]
+    left: list[int] = []
+    engine: Any = rig.expiry._engine
+    engine.core.page_look = lambda *_: SimpleNamespace(messages=views, next_sequence=5, absent=None)
+    engine.core.page_pick = lambda *_: None
+    engine.core.set_aside = lambda *_: True
+    rig.fates.is_owed = lambda _, view: view.sequence == 2
+    rig.fates.mover = SimpleNamespace(
+        pending_for=lambda *_: 0, add=lambda _, sequence, __: left.append(sequence)
+    )
+    rig.now_ms = 1000
+    queue = engine.registry.queues_by_id[1]
+    next_ms = product_loop.run(rig.expiry._walk(queue, 7, b"", 1, 4))
+    assert left == [1]
+    assert next_ms <= rig.now_ms, "the next scan asks again"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import time
 from typing import Any
 
 import pytest
 
 from vespiary_codec.wire.mqtt import (
+    Disconnect,
     Property,
     Puback,
     Publish,
     Pubrec,
+    Pubrel,
     ReasonCode,
     Unsubscribe,
     Version,
@@ -20,6 +24,7 @@ from vespiary_spec.settings import MqttLimits
 from vespiary_testkit.mqtt_rig import V3, V5, MqttClientPeer, MqttRig
 from vespiary_testkit.rig_runner import on_rig
 from vespiary_testkit.seeds import seed_for
+from vespiary_testkit.virtual_time import run_virtual
 
 NEVER = {Property.SESSION_EXPIRY_INTERVAL: 0xFFFFFFFF}
 
@@ -214,6 +219,135 @@ def test_what_was_not_acknowledged_comes_again_with_its_id(times: int) -> None:
         assert [*reader.early, *await reader.received()] == []
         await publish(rig, b"last")
         assert [each.dup for each in await reader.received()] == [False]
+
+    scenario()
+
+
+async def scan(rig: MqttRig) -> None:
+    """Look for expired messages in all queues, twice: the first time notes may have to be read."""
+    fates = rig.engine.fates
+    for _ in range(2):
+        fates._scan_at_ms = fates._next_full_ms = fates._steady_ms()
+        for _ in range(20):
+            rig.cycle.touch()
+            await asyncio.sleep(0.1)
+            await rig.flush()
+        assert fates._scan is None, "it has ended"
+
+
+@pytest.mark.parametrize("topic_filter", ["a/b", "$share/g/a/b"])
+@pytest.mark.parametrize("is_scanned", [False, True])
+@pytest.mark.parametrize("is_orderly", [False, True])
+@pytest.mark.parametrize(("qos", "is_restarted"), [(1, False), (2, False), (2, True)])
+def test_what_was_sent_comes_again_although_it_has_expired(
+    qos: int, is_restarted: bool, is_orderly: bool, is_scanned: bool, topic_filter: str
+) -> None:
+    """MQTT 5.0 §4.4; what was not sent yet is gone.
+
+    After a restart nothing is known of what was sent with QoS 1.
+    """
+
+    @on_rig(runner=run_virtual)
+    async def scenario(rig: MqttRig) -> None:
+        reader = await rig.connected("r", clean_start=False, properties=NEVER)
+        await reader.subscribe(topic_filter, qos)
+        lasting = {Property.MESSAGE_EXPIRY_INTERVAL: 10}
+        writer = await rig.connected("w")
+        for number, payload in enumerate((b"1", b"2"), 1):
+            writer.send(Publish("a/b", payload, qos, packet_id=number, properties=lasting))
+            await rig.flush()
+            writer.send(Pubrel(number))
+            await rig.flush()
+        sent = {each.payload: each.packet_id for each in await reader.received()}
+        assert sorted(sent) == [b"1", b"2"]
+        if is_orderly:
+            reader.send(Disconnect())
+            await rig.flush()
+        reader.lose()
+        if is_restarted:  # the notes of QoS 2 were not read yet
+            session = rig.hub.sessions.get("r")
+            assert session is not None
+            session.resumed = session.received = None
+        writer.send(Publish("a/b", b"3", qos, packet_id=3, properties=lasting))
+        await rig.flush()
+        later_ns = time.time_ns() + 20_000_000_000
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda: later_ns)
+            if is_scanned:
+                await scan(rig)
+                queue = rig.engine.registry.queues[
+                    f"{'$share.g' if '$' in topic_filter else 'r'}.a.b"
+                ]
+                assert rig.core.queue_statistics(queue.id).ready == len(sent)
+            reader = await rig.connected("r", clean_start=False, properties=NEVER)
+            again = [*reader.early, *await reader.received()]
+            await rig.flush()
+            assert not [each for each in again if isinstance(each, Pubrel)]
+            assert {each.payload: each.packet_id for each in again} == sent  # type: ignore[union-attr]
+            assert all(each.dup for each in again)  # type: ignore[union-attr]
+
+    scenario()
+
+
+@pytest.mark.parametrize("is_scanned", [False, True])
+def test_no_other_member_of_a_share_gets_what_expired_unsent(is_scanned: bool) -> None:
+    """Even while the notes of a former run were not read yet."""
+
+    @on_rig(runner=run_virtual)
+    async def scenario(rig: MqttRig) -> None:
+        reader = await rig.connected("r", clean_start=False, properties=NEVER)
+        await reader.subscribe("$share/g/a/b", 2)
+        reader.lose()
+        session = rig.hub.sessions.get("r")
+        assert session is not None
+        session.resumed = session.received = None
+        writer = await rig.connected("w")
+        lasting = {Property.MESSAGE_EXPIRY_INTERVAL: 10}
+        writer.send(Publish("a/b", b"unsent", 2, packet_id=1, properties=lasting))
+        writer.send(Publish("a/b", b"lasting", 2, packet_id=2))
+        await rig.flush()
+        later_ns = time.time_ns() + 20_000_000_000
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda: later_ns)
+            if is_scanned:
+                await scan(rig)
+            other = await rig.connected("o", clean_start=False, properties=NEVER)
+            taken = [*await other.subscribe("$share/g/a/b", 2), *await other.received()]
+            assert numbers(taken) == [b"lasting"]
+
+    scenario()
+
+
+@pytest.mark.parametrize("is_purged", [False, True])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_pubrel_is_sent_for_messages_of_qos_2_alone(qos: int, is_purged: bool) -> None:
+    """Those that another member of the share took, or that were purged, are not sent again."""
+
+    @on_rig()
+    async def scenario(rig: MqttRig) -> None:
+        reader = await rig.connected("r", clean_start=False, properties=NEVER)
+        await reader.subscribe("$share/g/a/b", 2)
+        await publish(rig, b"1", qos=qos)
+        await publish(rig, b"2", qos=qos)
+        sent = await reader.received()
+        assert len(sent) == 2
+        reader.lose()
+        if is_purged:
+            rig.core.purge_queue(rig.engine.registry.queues["$share.g.a.b"].id)
+        else:
+            other = await rig.connected("o", clean_start=False, properties=NEVER)
+            taken = [*await other.subscribe("$share/g/a/b", 2), *await other.received()]
+            assert numbers(taken) == [b"1", b"2"]
+            for each in taken:
+                other.send((Puback if qos == 1 else Pubrec)(each.packet_id))
+            other.send(Unsubscribe(7, ("$share/g/a/b",)))
+        await rig.flush()
+        await publish(rig, b"3", qos=2)
+        reader = await rig.connected("r", clean_start=False, properties=NEVER)
+        got = [*reader.early, *await reader.received()]
+        released = [each.packet_id for each in got if isinstance(each, Pubrel)]
+        assert released == ([each.packet_id for each in sent] if qos == 2 else [])
+        assert numbers([each for each in got if isinstance(each, Publish)]) == [b"3"]
 
     scenario()
 
