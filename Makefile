@@ -30,7 +30,7 @@ FUZZ_FLAGS := $(C_FLAGS) -g -fsanitize=address,undefined -fno-sanitize-recover=a
 FUZZ_CORE_FLAGS := -DSCRATCH_BYTES=256 $(foreach call,mmap munmap madvise,-D$(call)=recycled_$(call))
 FUZZ_CC ?= $(shell .ci/clang --find)
 
-.PHONY: help run test ci verify fuzz corpus scanners check bench bench-journal bench-paging bench-engine bench-protocols bench-attacks bench-pipeline bench-operator e2e image manifests tools java maven clang gen gen-check native native-test lint types layers c-warnings clean
+.PHONY: help run test ci verify fuzz corpus scanners check bench bench-journal bench-paging bench-engine bench-protocols bench-attacks bench-pipeline bench-operator e2e image manifests tools java maven mosquitto clang gen gen-check native native-test lint types layers c-warnings clean
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 16
@@ -139,6 +139,9 @@ java: ## make sure that Spark finds Java 17 or newer; as root on Debian, install
 
 maven: ## make sure that the JMS tests find JDK 17 or newer and Maven; as root on Debian, install them
 	@.ci/maven
+
+mosquitto: ## make sure that the tests of MQTT bridges find mosquitto; as root on Debian, install it
+	@.ci/mosquitto
 
 clang: ## make sure that the C scanners can be fuzzed (clang with libFuzzer); as root on Debian, install it
 	@.ci/clang >/dev/null

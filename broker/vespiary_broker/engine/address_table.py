@@ -20,7 +20,7 @@ from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.reach import Reach
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.switching import Switches
-from vespiary_broker.engine.wildcards import Pattern, WildcardTable
+from vespiary_broker.engine.wildcards import Pattern, WildcardTable, is_hidden
 from vespiary_spec.settings import RoutingType
 
 STEP_ADDRESSES: Final = 100
@@ -114,7 +114,11 @@ class AddressTable:
         self._wildcards.add(address)
         pattern = Pattern(address.name, self._syntax)
         for other in self.by_name.values():
-            if not other.is_wildcard and pattern.is_match(other.name):
+            if (
+                not other.is_wildcard
+                and pattern.is_match(other.name)
+                and not is_hidden(other.name, address.name, self._syntax)
+            ):
                 other.wildcards += (address,)
                 if other.routes:
                     address.routed[other] = None

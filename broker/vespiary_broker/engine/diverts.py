@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from vespiary_broker.engine.names import check_name
+from vespiary_broker.engine.names import check_name, is_reserved
 from vespiary_broker.engine.ports import Bindings, JsonObject, Lock
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.reach import Diversion, Reach, reach_of
@@ -405,6 +405,12 @@ def _check(divert: Divert, table: Mapping[str, Divert], syntax: WildcardSyntax) 
         raise RemoteProtocolError(
             f"the divert {divert.name} leads to {divert.forwarding_address}, a wildcard",
             cure="give one address without wildcards",
+        )
+    if is_reserved(divert.forwarding_address, syntax.delimiter):
+        raise RemoteProtocolError(
+            f"the divert {divert.name} leads to {divert.forwarding_address}, to which only the "
+            "broker itself sends",
+            cure="give another address",
         )
     others = [each for name, each in table.items() if name != divert.name]
     if len(others) >= limits.DIVERTS_MAX:

@@ -23,7 +23,9 @@ from vespiary_spec.settings import RoutingType
 QUEUE_SEPARATOR: Final = "::"
 OWN_PREFIX: Final = "$mqtt."
 """Addresses that begin so are the broker's own: no client sends to them or consumes there."""
-_UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f]")
+_SYS_WORD: Final = "$SYS"
+_STATE_WORDS_MIN: Final = 5
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(eq=False, slots=True)
@@ -111,6 +113,41 @@ def check_not_own(destination: Destination) -> None:
     if destination.address.startswith(OWN_PREFIX) and not destination.is_trusted:
         name = destination.address[:100]
         raise RemoteProtocolError(f"the address {name} is the broker's own, and not for clients")
+
+
+def is_reserved(address: str, delimiter: str) -> bool:
+    """Return whether only the broker itself sends to an address.
+
+    These are its own addresses and those of `$SYS` topics. An exception is
+    `$SYS.broker.connection.ID.state`, where the MQTT bridge ID says whether it is connected.
+
+    Args:
+        address: Name of the address.
+        delimiter: Character between the words of a name.
+    """
+    if not address.startswith("$"):
+        return False
+    words = address.split(delimiter)
+    if words[0] != _SYS_WORD:
+        return address.startswith(OWN_PREFIX)
+    is_state = words[1:3] == ["broker", "connection"] and words[-1] == "state"
+    return not (is_state and len(words) >= _STATE_WORDS_MIN)
+
+
+def check_writable(destination: Destination, delimiter: str) -> None:
+    """Refuse to let a client send to an address that only the broker sends to.
+
+    Args:
+        destination: Where the client sends to.
+        delimiter: Character between the words of a name.
+
+    Raises:
+        RemoteProtocolError: It is such an address.
+    """
+    check_not_own(destination)
+    if not destination.is_trusted and is_reserved(destination.address, delimiter):
+        name = destination.address[:100]
+        raise InvalidName(f"only the broker itself sends to the address {name}")
 
 
 def check_new_name(name: str, kind: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.ingress import has_stamps
-from vespiary_broker.engine.names import Destination, check_not_own
+from vespiary_broker.engine.names import Destination, InvalidName, check_writable
 from vespiary_broker.engine.queue_traits import traits_of_user
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.routing import Route
@@ -67,7 +67,7 @@ def find_target(registry: Registry, destination: Destination) -> Target | None:
         RemoteProtocolError: The queue belongs to another address, or the address is a wildcard or
             the broker's own.
     """
-    check_not_own(destination)
+    check_writable(destination, registry.syntax.delimiter)
     if not destination.is_trusted:
         registry.permissions.check(destination.user, Permission.SEND, destination.address)
     if destination.queue is not None:
@@ -127,7 +127,7 @@ async def make_target(registry: Registry, destination: Destination) -> Target:
 
     Durability: on return a durable queue that was made survives a power loss.
     """
-    check_not_own(destination)
+    check_writable(destination, registry.syntax.delimiter)
     if registry.syntax.is_wildcard(destination.address):
         raise _refuse_wildcard(destination)
     if destination.queue is not None:

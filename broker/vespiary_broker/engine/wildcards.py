@@ -101,6 +101,15 @@ class Pattern:
         return len(words) in reached
 
 
+def is_hidden(name: str, pattern: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> bool:
+    """Return whether a name is one that a pattern of addresses does not cover, though it matches.
+
+    A wildcard in first place does not match names that begin with `$` (MQTT 5.0 §4.7.2).
+    """
+    wild = (syntax.any_words, syntax.single_word)
+    return name.startswith("$") and syntax.words(pattern)[0] in wild
+
+
 def overlaps(one: str, other: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> bool:
     """Return whether there may be a name that two patterns cover both."""
     any_words, single_word = syntax.any_words, syntax.single_word
@@ -229,7 +238,11 @@ class WildcardTable:
                     child = node.children.get(key)
                     if child is not None:
                         self._reach(child, reached)
-        found = [node.address for node in reached.values() if node.address is not None]
+        found = [
+            node.address
+            for node in reached.values()
+            if node.address is not None and not is_hidden(name, node.address.name, self._syntax)
+        ]
         return tuple(sorted(found, key=lambda address: address.name))
 
     def _reach(self, node: _Node | None, reached: dict[int, _Node]) -> None:

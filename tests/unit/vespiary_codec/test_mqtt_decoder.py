@@ -104,6 +104,14 @@ def test_a_login_of_mqtt_3_1() -> None:
     assert read(data) == Connect(V3_1, "c", True, 60)
 
 
+def test_logins_of_bridges() -> None:
+    """Those of mosquitto set the highest bit of the protocol level."""
+    old = octets("10 0f 0006 4d5149736470 83 02 003c 0001 63")
+    assert read(old) == Connect(V3_1, "c", True, 60, is_bridge=True)
+    new = octets("10 0d 0004 4d515454 84 02 003c 0001 63")
+    assert read(new) == Connect(V3, "c", True, 60, is_bridge=True)
+
+
 def test_messages_of_all_qualities() -> None:
     assert read(octets("30 05 0003 612f62"), version=V3) == Publish("a/b")
     # §3.3.2.4 of MQTT 5.0: a/b, packet identifier 10, no properties
@@ -242,6 +250,8 @@ UNSUPPORTED = ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
         ("0004 4d515450 04 02 0000 0001 61", Violation.UNKNOWN_PROTOCOL, UNSUPPORTED),
         ("0004 4d515454 06 02 0000 00 0001 61", Violation.UNKNOWN_VERSION, UNSUPPORTED),
         ("0004 4d515454 03 02 0000 0001 61", Violation.UNKNOWN_VERSION, UNSUPPORTED),
+        ("0004 4d515454 83 02 0000 0001 61", Violation.UNKNOWN_VERSION, UNSUPPORTED),
+        ("0004 4d515454 85 02 0000 00 0001 61", Violation.UNKNOWN_VERSION, UNSUPPORTED),
         ("0006 4d5149736470 04 02 0000 0001 61", Violation.UNKNOWN_VERSION, UNSUPPORTED),
         ("0004 4d515454 04 03 0000 0001 61", Violation.RESERVED_BITS, MALFORMED),
         ("0004 4d515454 04 0a 0000 0001 61", Violation.CONNECT_FLAGS, MALFORMED),

@@ -104,7 +104,10 @@ def connects(draw: st.DrawFn) -> Connect:
     client_id = draw(TEXTS.filter(bool) if version is Version.V3_1 or not clean else TEXTS)
     own = draw(properties(PacketType.CONNECT, version))
     keep_alive_s = draw(st.integers(0, 65_535))
-    return Connect(version, client_id, clean, keep_alive_s, will, user, password, own)
+    is_bridge = version is not V5 and draw(st.booleans())
+    return Connect(
+        version, client_id, clean, keep_alive_s, will, user, password, own, is_bridge=is_bridge
+    )
 
 
 @st.composite

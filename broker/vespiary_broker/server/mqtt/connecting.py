@@ -313,6 +313,7 @@ class Connecting:
             deliveries,
             sender,
             limits.max_subscriptions,
+            is_bridge=packet.is_bridge,
         )
         login = Login(
             packet.version,

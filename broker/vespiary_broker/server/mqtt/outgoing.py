@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from vespiary_broker.engine.ingress import ingress_stamp
 from vespiary_broker.engine.message_times import NO_TIMES, stamp, times_of_send
-from vespiary_broker.engine.names import Destination, Sender
+from vespiary_broker.engine.names import Destination, Sender, is_reserved
 from vespiary_broker.engine.transactions import Outgoing
 from vespiary_broker.server.mqtt.messages import PROTOCOL, stored_lines
 from vespiary_broker.server.mqtt.topics import TopicMapping
@@ -41,13 +41,13 @@ def outgoing_of(
         RemoteProtocolError: Clients may not publish to its topic.
     """
     registry = cycle.engine.registry
-    if packet.topic.startswith("$"):
+    address = topics.address_of(packet.topic)
+    if is_reserved(address, registry.syntax.delimiter):
         raise RemoteProtocolError(
             Violation.TOPIC_NAME,
-            f"topics that begin with $ are the broker's own: {packet.topic[:60]!r}",
+            f"the topic is the broker's own: {packet.topic[:60]!r}",
             ReasonCode.NOT_AUTHORIZED,
         )
-    address = topics.address_of(packet.topic)
     # A queue of other protocols takes part; what does not exist yet becomes a topic.
     kind = None if address in registry.addresses else RoutingType.MULTICAST
     settings = registry.settings_for(address)

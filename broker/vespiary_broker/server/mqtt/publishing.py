@@ -12,6 +12,7 @@ Source: MQTT 5.0 §3.3 to §3.7 and §4.3.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from vespiary_broker.server.cycle import Cycle
     from vespiary_broker.server.listener import LargeLimits
     from vespiary_broker.server.mqtt.hub import MqttHub
+
+
+log = logging.getLogger(__name__)
 
 
 class Publishing:
@@ -90,6 +94,7 @@ class Publishing:
         self._reason_bytes_max = reason_bytes_max
         self._large_limits = large_limits
         self._aliases: dict[int, str] = {}
+        self._has_dropped = False
         self._message_sender = MessageSender(connection, cycle, lambda _: None)
 
     def publish(self, packet: Publish) -> Coroutine[Any, Any, None] | None:
@@ -207,6 +212,23 @@ class Publishing:
     def _confirm(self, data: bytes) -> None:
         self._connection.confirm(data)
 
+    def _drop(self, packet: Publish, error: VespiaryError) -> None:
+        """Drop a message to a `$` topic that its client may not write; the client goes on."""
+        sentence = sentence_for(error)
+        self._cycle.count_error("topic-not-writable")
+        if not self._has_dropped:  # one line for each connection
+            self._has_dropped = True
+            log.info(
+                "messages are dropped: their topic is not writable client=%r topic=%r reason=%r",
+                self._session.client_id,
+                packet.topic[:60],
+                sentence,
+            )
+        if packet.qos and self._version is Version.V5:
+            self._answer(packet, ReasonCode.NOT_AUTHORIZED, sentence)
+        elif packet.qos:
+            self._answer(packet)
+
     def _refuse(self, packet: Publish, error: VespiaryError) -> None:
         """Tell a client that its message was refused.
 
@@ -214,6 +236,9 @@ class Publishing:
             VespiaryError: There is no packet for that: the connection has to end.
         """
         code = reason_of(error)
+        if code is ReasonCode.NOT_AUTHORIZED and packet.topic.startswith("$"):
+            self._drop(packet, error)  # a bridge would be refused again at each reconnect
+            return
         if self._version is not Version.V5 or not packet.qos:
             raise error
         if code not in ALLOWED[PacketType.PUBACK]:

@@ -111,6 +111,8 @@ class Subscribing:
         deliveries: What the client is sent.
         sender: The client, as who sends.
         subscriptions_max: Most subscriptions that it may have.
+        is_bridge: Whether it is a bridge of MQTT 3: it gets none of its own messages back, and all
+            others with the retain flag that they were sent with.
     """
 
     def __init__(
@@ -122,6 +124,8 @@ class Subscribing:
         deliveries: Deliveries,
         sender: Sender,
         subscriptions_max: int,
+        *,
+        is_bridge: bool = False,
     ) -> None:
         self._connection = connection
         self._cycle = cycle
@@ -132,6 +136,7 @@ class Subscribing:
         self._deliveries = deliveries
         self._sender = sender
         self._subscriptions_max = subscriptions_max
+        self._is_bridge = is_bridge
         self._subscribers: dict[str, Subscriber] = {}
 
     def __len__(self) -> int:
@@ -230,7 +235,10 @@ class Subscribing:
         """Begin or change a subscription in memory: its queue takes messages from now on."""
         session, topic_filter = self._session, wanted.topic_filter
         before = session.subscriptions.get(topic_filter)
-        options = Options(wanted.qos, wanted.no_local, wanted.retain_as_published, identifier)
+        no_local, as_published = wanted.no_local, wanted.retain_as_published
+        if self._is_bridge:
+            no_local, as_published = not split_share(topic_filter).name, True
+        options = Options(wanted.qos, no_local, as_published, identifier)
         entered = _Entered(wanted, options, before)
         count = len(session.subscriptions) + len(session.retired)
         count += topic_filter not in session.retired

@@ -14,7 +14,13 @@ from typing import Final, NamedTuple
 from vespiary_codec.wire.mqtt.errors import LimitExceeded, RemoteProtocolError, Violation
 from vespiary_codec.wire.mqtt.fields import Fields
 from vespiary_codec.wire.mqtt.limits import MqttLimits
-from vespiary_codec.wire.mqtt.packet_types import PROTOCOL_NAMES, PacketType, Role, Version
+from vespiary_codec.wire.mqtt.packet_types import (
+    BRIDGE_BIT,
+    PROTOCOL_NAMES,
+    PacketType,
+    Role,
+    Version,
+)
 from vespiary_codec.wire.mqtt.packets import (
     Auth,
     Connack,
@@ -121,12 +127,14 @@ def _check_qos(qos: int) -> None:
 
 
 def _connect(fields: Fields, context: Context) -> Connect:
-    version = _protocol(fields)
+    version, is_bridge = _protocol(fields)
     try:
-        return _connect_as(version, fields, context)
+        packet = _connect_as(version, fields, context)
     except RemoteProtocolError as error:
         error.version = version
         raise
+    packet.is_bridge = is_bridge
+    return packet
 
 
 def _connect_as(version: Version, fields: Fields, context: Context) -> Connect:
@@ -151,7 +159,8 @@ def _connect_as(version: Version, fields: Fields, context: Context) -> Connect:
     )
 
 
-def _protocol(fields: Fields) -> Version:
+def _protocol(fields: Fields) -> tuple[Version, bool]:
+    """Return the version, and whether a bridge speaks it."""
     name = fields.text("the protocol name")
     if name not in PROTOCOL_NAMES.values():
         raise _error(
@@ -160,8 +169,9 @@ def _protocol(fields: Fields) -> Version:
         )  # fmt: skip
     level = fields.number(1, "the protocol version")
     for version, own in PROTOCOL_NAMES.items():
-        if (version, own) == (level, name):
-            return version
+        is_bridge = version is not Version.V5 and level == version | BRIDGE_BIT
+        if own == name and (is_bridge or level == version):
+            return version, is_bridge
     error = _error(
         Violation.UNKNOWN_VERSION,
         f"the protocol is {name} {level}; MQIsdp 3, MQTT 4 and MQTT 5 are spoken here",

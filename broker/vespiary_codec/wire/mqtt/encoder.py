@@ -16,7 +16,13 @@ from typing import Any, Final
 
 from vespiary_codec.wire.mqtt.errors import LocalProtocolError
 from vespiary_codec.wire.mqtt.limits import REMAINING_LENGTH_MAX
-from vespiary_codec.wire.mqtt.packet_types import FLAGS, PROTOCOL_NAMES, PacketType, Version
+from vespiary_codec.wire.mqtt.packet_types import (
+    BRIDGE_BIT,
+    FLAGS,
+    PROTOCOL_NAMES,
+    PacketType,
+    Version,
+)
 from vespiary_codec.wire.mqtt.packets import (
     Auth,
     Connack,
@@ -185,7 +191,8 @@ def _connect(packet: Connect, version: Version) -> _Written:
     )
     if will is not None:
         flags |= will.qos << 3 | will.retain << 5
-    body = _text(PROTOCOL_NAMES[version], "the protocol name") + bytes([version, flags])
+    level = version | BRIDGE_BIT if packet.is_bridge else int(version)
+    body = _text(PROTOCOL_NAMES[version], "the protocol name") + bytes([level, flags])
     body += _number(packet.keep_alive_s, 2, "the keep alive")
     body += _properties(packet.properties, version, where="CONNECT")
     body += _text(packet.client_id, "the client identifier")

@@ -25,6 +25,9 @@ class Version(IntEnum):
 
 PROTOCOL_NAMES: Final = {Version.V3_1: "MQIsdp", Version.V3_1_1: "MQTT", Version.V5: "MQTT"}
 
+BRIDGE_BIT: Final = 0x80
+"""Bridges of mosquitto set it in the protocol level of MQTT 3, in no specification."""
+
 
 class PacketType(IntEnum):
     """Control packet types: the upper half of the first byte."""

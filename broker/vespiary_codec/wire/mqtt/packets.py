@@ -60,6 +60,7 @@ class Connect:
         user_name: Its user; None: it names none.
         password: Its password; None: it has none.
         properties: Empty before MQTT 5.
+        is_bridge: Whether it says that it is a bridge, as those of mosquitto do in MQTT 3.
     """
 
     version: Version
@@ -70,6 +71,7 @@ class Connect:
     user_name: str | None = None
     password: bytes | None = field(default=None, repr=False)
     properties: Properties = field(default_factory=dict)
+    is_bridge: bool = False
 
 
 @dataclass(slots=True)

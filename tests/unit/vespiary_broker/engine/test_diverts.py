@@ -450,3 +450,11 @@ def test_those_that_are_not_configured_any_more(policy: DeletionPolicy) -> None:
     assert third.registry.diverts.names == left
     do(configure_diverts(third.registry, []))  # what was made by hand, then configured, goes now
     assert ("kept" in third.registry.diverts.names) is (policy is DeletionPolicy.OFF)
+
+
+@pytest.mark.parametrize("target", ["$SYS.broker.version", "$mqtt.retained"])
+def test_no_divert_leads_to_an_address_that_only_the_broker_sends_to(target: str) -> None:
+    rig = _rig("a")
+    with pytest.raises(RemoteProtocolError, match="only the broker itself sends"):
+        _divert(rig, "d", "a", target)
+    _divert(rig, "d", "a", "$SYS.broker.connection.edge.state")

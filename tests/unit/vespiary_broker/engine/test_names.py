@@ -1,6 +1,11 @@
 import pytest
 
-from vespiary_broker.engine.names import Destination, parse_destination, parse_routing_type
+from vespiary_broker.engine.names import (
+    Destination,
+    is_reserved,
+    parse_destination,
+    parse_routing_type,
+)
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import RoutingType
 from vespiary_testkit.engine_rig import destination
@@ -41,6 +46,28 @@ def test_destination(text: str, expected: Destination) -> None:
 def test_refused_destination(text: str, reason: str) -> None:
     with pytest.raises(RemoteProtocolError, match=reason):
         destination(text)
+
+
+@pytest.mark.parametrize("delimiter", [".", "/"])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("$SYS", True),
+        ("$SYS.broker.version", True),
+        ("$SYS.#", True),
+        ("$SYS.broker.connection.state", True),
+        ("$SYS.broker.connection.edge.state", False),
+        ("$SYS.broker.connection.site.edge.state", False),
+        ("$SYS.broker.connection.edge.status", True),
+        ("$SYS.broker.other.edge.state", True),
+        ("$SYSTEM.x", False),
+        ("$x.y", False),
+        ("SYS.x", False),
+    ],
+)
+def test_what_only_the_broker_sends_to(name: str, expected: bool, delimiter: str) -> None:
+    assert is_reserved(name.replace(".", delimiter), delimiter) is expected
+    assert is_reserved("$mqtt.retained", delimiter)
 
 
 def test_header_and_prefix() -> None:

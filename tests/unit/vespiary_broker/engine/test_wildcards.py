@@ -5,7 +5,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vespiary_broker.engine.addresses import Address
-from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX, Pattern, WildcardSyntax, WildcardTable
+from vespiary_broker.engine.wildcards import (
+    DEFAULT_SYNTAX,
+    Pattern,
+    WildcardSyntax,
+    WildcardTable,
+    is_hidden,
+)
 from vespiary_spec.settings import RoutingType
 from vespiary_testkit.step_counter import steps_of
 
@@ -127,3 +133,19 @@ def test_those_that_cover_a_name_are_found_without_a_look_at_the_others() -> Non
         assert [address.name for address in found] == ["tenant.#", "tenant.7.#"]
         steps.append(steps_of(lambda table=table: table.covering("tenant.7.orders.eu")))
     assert steps[0] == steps[1]
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_no_wildcard_in_first_place_covers_a_name_that_begins_with_a_dollar(is_first: bool) -> None:
+    """Whichever of the two addresses is there first."""
+    patterns = ("#", "*.state", "*.*", "$SYS.#", "$SYS.*", "a.#")
+    table = WildcardTable(DEFAULT_SYNTAX)
+    for pattern in patterns:
+        table.add(Address(pattern, set(), is_auto_created=True))
+    if is_first:
+        covering = [name for name in patterns if Pattern(name).is_match("$SYS.state")]
+        covering = [name for name in covering if not is_hidden("$SYS.state", name)]
+    else:
+        covering = [address.name for address in table.covering("$SYS.state")]
+    assert sorted(covering) == ["$SYS.#", "$SYS.*"]
+    assert Pattern("#").is_match("$SYS.state"), "settings and permissions for # hold there"

@@ -214,3 +214,24 @@ async def test_what_the_broker_keeps_for_itself_is_not_browsed(rig: ServerRig) -
     peer = await client(rig)
     await peer.attach(RECEIVER, 5, **source("/queue/$mqtt.x", distribution_mode=COPY))
     assert len(peer.all(Detach)) == 1 or peer.all(Attach) == []
+
+
+@with_rig()
+async def test_nobody_sends_to_sys_topics(rig: ServerRig) -> None:
+    """By a link for them, nor by an anonymous one; for the state topics of bridges see MQTT."""
+    address = "/topic/$SYS.broker.version"
+    peer = await client(rig)
+    await peer.attach(SENDER, 5, target=Target(address=address), source=Source())
+    await rig.flush()
+    (detached,) = peer.all(Detach)
+    assert detached.error is not None
+    assert "only the broker itself sends" in (detached.error.description or "")
+    peer.all(Attach)
+    await peer.sender(None)
+    peer.send(message(to=address))
+    await rig.flush()
+    state = peer.one(Disposition).state
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert "only the broker itself sends" in (state.error.description or "")
+    assert "$SYS.broker.version" not in rig.engine.registry.addresses

@@ -336,6 +336,20 @@ async def test_no_local(rig: MqttRig) -> None:
 
 
 @on_rig()
+async def test_a_bridge_of_mqtt_3_gets_no_message_of_its_own_and_all_retain_flags(
+    rig: MqttRig,
+) -> None:
+    bridge = await rig.connected("b", V3, is_bridge=True)
+    await bridge.subscribe("a")
+    await bridge.subscribe("$share/g/s")
+    other = await rig.connected("o")
+    bridge.send(Publish("a", b"b"), Publish("s", b"shared"))
+    other.send(Publish("a", b"o", retain=True), Publish("a", b"p"))
+    got = [(each.topic, each.payload, each.retain) for each in await bridge.received()]
+    assert sorted(got) == [("a", b"o", True), ("a", b"p", False), ("s", b"shared", False)]
+
+
+@on_rig()
 async def test_a_share_gives_each_message_to_one(rig: MqttRig) -> None:
     workers = [await rig.connected(f"w{number}") for number in range(3)]
     for worker in workers:

@@ -16,6 +16,7 @@ from vespiary_codec.wire.mqtt import (
     Suback,
     Subscribe,
     Subscription,
+    Version,
     Will,
 )
 from vespiary_spec.errors import NotPermitted
@@ -37,6 +38,35 @@ def rule(rig: MqttRig, **matches: SecuritySettings) -> None:
         {name.replace("_", "."): each for name, each in {"#": allowed(), **matches}.items()}
     )
     rig.cycle.permissions_changed()
+
+
+@pytest.mark.parametrize("version", [V3, V5])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_message_that_may_not_be_sent_to_a_dollar_topic_is_dropped(
+    qos: int, version: Version
+) -> None:
+    """A bridge without `send` for its state topic stays connected."""
+
+    @on_rig()
+    async def scenario(rig: MqttRig) -> None:
+        rule(rig, **{"$SYS_broker_connection_#": allowed("send")})
+        client = await rig.connected("c", version)
+        topic = "$SYS/broker/connection/edge/state"
+        client.send(Publish(topic, b"1", qos, packet_id=qos and 1, retain=True))
+        client.send(Publish("open/x", b"x", 1, packet_id=2))
+        await rig.flush()
+        await rig.flush()
+        *first, last = client.packets()
+        assert isinstance(last, Puback)
+        assert last.packet_id == 2, "the client goes on"
+        assert [type(each) for each in first] == [[], [Puback], [Pubrec]][qos]
+        refused = ReasonCode.NOT_AUTHORIZED if version is V5 else ReasonCode.SUCCESS
+        assert all(each.reason_code is refused for each in first)  # type: ignore[union-attr]
+        assert rig.cycle.errors["topic-not-writable"] == 1
+        reader = await rig.connected("r", version)
+        assert await reader.subscribe("$SYS/broker/connection/+/state") == []
+
+    scenario()
 
 
 async def suback(rig: MqttRig, client: MqttClientPeer, *filters: str) -> list[ReasonCode]:

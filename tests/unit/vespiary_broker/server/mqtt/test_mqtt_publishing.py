@@ -16,6 +16,7 @@ from vespiary_codec.wire.mqtt import (
     Pubrec,
     Pubrel,
     ReasonCode,
+    Version,
 )
 from vespiary_spec.settings import AddressFullPolicy, AddressSettings, MqttLimits
 from vespiary_testkit.memory_journal import MemoryJournal
@@ -131,7 +132,6 @@ async def test_topic_aliases(rig: MqttRig) -> None:
     [
         (Publish("", b"", properties={Property.TOPIC_ALIAS: 1}), ReasonCode.PROTOCOL_ERROR),
         (Publish("a", b"", properties={Property.TOPIC_ALIAS: 33}), ReasonCode.TOPIC_ALIAS_INVALID),
-        (Publish("$SYS/x", b""), ReasonCode.NOT_AUTHORIZED),
     ],
 )
 def test_what_ends_the_connection(packet: Publish, code: ReasonCode) -> None:
@@ -146,6 +146,56 @@ def test_what_ends_the_connection(packet: Publish, code: ReasonCode) -> None:
         assert client.is_ended
 
     scenario()
+
+
+@pytest.mark.parametrize("version", [V3, V5])
+@pytest.mark.parametrize("topic", ["$SYS/x", "$SYS", "$SYS/broker/connection/state", "$mqtt/x"])
+def test_a_message_to_a_topic_of_the_brokers_own_is_dropped(topic: str, version: Version) -> None:
+    @on_rig()
+    async def scenario(rig: MqttRig) -> None:
+        client = await rig.connected("c", version)
+        client.send(Publish(topic, b""), Publish(topic, b"", 1, packet_id=3))
+        client.send(Publish(topic, b"", 2, packet_id=4), Pubrel(4))
+        await rig.flush()
+        await rig.flush()
+        kinds = [type(each) for each in client.packets()]
+        assert kinds == [Puback, Pubrec, Pubcomp]
+        assert not client.is_ended
+        assert rig.cycle.errors["topic-not-writable"] == 3
+        assert not [name for name in rig.engine.registry.addresses if name.startswith("$SYS")]
+
+    scenario()
+
+
+@pytest.mark.parametrize(
+    "topic", ["$SYS/broker/connection/edge.1/state", "$SYS/broker/connection/a/b/state", "$x/y"]
+)
+def test_other_topics_that_begin_with_a_dollar_are_ordinary(topic: str) -> None:
+    @on_rig()
+    async def scenario(rig: MqttRig) -> None:
+        await ordinary(rig, topic)
+
+    scenario()
+
+
+async def ordinary(rig: MqttRig, topic: str) -> None:
+    """Check that named filters take a topic, and wildcards in front do not."""
+    named = await rig.connected("named")
+    levels = topic.split("/")
+    await named.subscribe("/".join([*levels[:-1], "+"]), qos=1)
+    wild = await rig.connected("wild")
+    for topic_filter in ("#", "+/#", "+/y", "/".join(["+"] * len(levels))):
+        await wild.subscribe(topic_filter, qos=1)
+    writer = await rig.connected("w")
+    writer.send(Publish(topic, b"1", 1, packet_id=1, retain=True))
+    await rig.flush()
+    await rig.flush()
+    assert writer.one(Puback).reason_code is ReasonCode.SUCCESS
+    assert [each.payload for each in await named.received()] == [b"1"]
+    assert await wild.received() == []
+    late = await rig.connected("late")
+    assert await late.subscribe("#") == []
+    assert len(await late.subscribe("/".join([*levels[:-1], "+"]))) == 1
 
 
 @on_rig()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from vespiary_broker.engine.queues import CHANGED
 from vespiary_codec.wire.mqtt import Publish
 from vespiary_spec.version import VERSION
@@ -50,3 +52,31 @@ async def test_messages_are_counted_as_in_the_metrics(rig: MqttRig) -> None:
         await rig.flush()
         client.lose()  # with its queue: what went through it still counts
         await rig.flush()
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        b"SEND\ndestination:/topic/$SYS.broker.version\n\nforged\0",
+        b"SEND\ndestination:$SYS.broker.version\n\nforged\0",
+        b"SEND\ndestination:$SYS.#::r.$SYS.#\n\nforged\0",
+        b"BEGIN\ntransaction:t\n\n\0"
+        b"SEND\ndestination:/topic/$SYS.broker.version\ntransaction:t\n\nforged\0"
+        b"COMMIT\ntransaction:t\n\n\0",
+    ],
+)
+def test_no_other_protocol_can_forge_them(frames: bytes) -> None:
+    @on_rig()
+    async def scenario(rig: MqttRig) -> None:
+        reader = await rig.connected("r")
+        await reader.subscribe("$SYS/#", 0)
+        await reader.received()
+        stomp = rig.peer()
+        await stomp.login()
+        stomp.send(frames)
+        await rig.settle()
+        assert b"ERROR" in stomp.transport.data
+        assert b"only the broker itself sends to the address $SYS." in stomp.transport.data
+        assert await reader.received() == []
+
+    scenario()
