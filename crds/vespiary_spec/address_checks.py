@@ -41,7 +41,8 @@ def check_address_settings(matches: Mapping[str, AddressSettings], spelling: Spe
         path = f"{whole}.{match}" if spelling is Spelling.KEBAB else f"{whole}[{match}]"
         if not re.fullmatch(ADDRESS_PATTERN, match):
             raise ConfigError(
-                "this match covers no address: names have no blanks and no control characters",
+                "this match covers no address: names have no control characters, and no space at "
+                "the beginning or end",
                 path=path,
                 value=match,
                 cure="take them out",

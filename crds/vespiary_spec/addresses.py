@@ -20,8 +20,8 @@ from vespiary_spec.model import Change, Unit, setting
 from vespiary_spec.paging import PAGE_DEFAULTS
 from vespiary_spec.queue_kinds import KIND_DEFAULTS, QueueKindProperties
 
-ADDRESS_PATTERN = r"^[^\x00-\x20\x7f]+$"
-"""Names of addresses and queues: no control characters and no blanks."""
+ADDRESS_PATTERN = r"^[^\x00-\x20\x7f]([^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?$"
+"""Names of addresses and queues: no control characters, and no space at the beginning or end."""
 
 
 class RoutingType(enum.StrEnum):

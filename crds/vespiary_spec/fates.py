@@ -11,7 +11,7 @@ from vespiary_spec import limits
 from vespiary_spec.model import Change, Unit, setting
 from vespiary_spec.paging import PageSettings
 
-_NAME_OR_NONE = r"^[^\x00-\x20\x7f]*$"
+_NAME_OR_NONE = r"^([^\x00-\x20\x7f]([^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?)?$"
 DELAY_MS_MAX = 315_576_000_000
 """Ten years: longer delays are mistakes in the unit."""
 

@@ -14,7 +14,7 @@ from vespiary_testkit.waiting import WAIT_S
 CLIENT = Path(__file__).resolve().parents[1] / "clients/go-amqp"
 BUILD_S = 300
 STEPS = (
-    "roundtrip", "second", "large two-way, small frames", "outcomes", "selector+drain",
+    "roundtrip", "spaces", "second", "large two-way, small frames", "outcomes", "selector+drain",
     "durable sub", "dynamic", "idle",
 )  # fmt: skip
 

@@ -74,7 +74,7 @@ MALFORMED = {
         b"SUBSCRIBE\nid:1\ndestination:/queue/a\nprefetch-count:many\n\n\0",
         "prefetch-count",
     ),
-    "blank in a name": (b"SEND\ndestination:/queue/a b\n\nx\0", "blank"),
+    "space before a name": (b"SEND\ndestination: /queue/a\n\nx\0", "begins or ends with a space"),
     "empty queue name": (b"SEND\ndestination:/queue/\n\nx\0", "length"),
     "wildcard": (b"SEND\ndestination:/topic/a.#\n\nx\0", "wildcard"),
     "contradiction": (b"SEND\ndestination:/queue/a\ndestination-type:MULTICAST\n\nx\0", "means"),

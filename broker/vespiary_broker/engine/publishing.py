@@ -64,8 +64,8 @@ def find_target(registry: Registry, destination: Destination) -> Target | None:
 
     Raises:
         NotPermitted: Who sends may not, at that address.
-        RemoteProtocolError: The queue belongs to another address, or the address is a wildcard or
-            the broker's own.
+        InvalidName: The address is a wildcard or the broker's own.
+        RemoteProtocolError: The queue belongs to another address.
     """
     check_writable(destination, registry.syntax.delimiter)
     if not destination.is_trusted:
@@ -122,8 +122,9 @@ async def make_target(registry: Registry, destination: Destination) -> Target:
 
     Raises:
         NotPermitted: Who sends may not, or may not make what is missing.
-        RemoteProtocolError: Something is missing that may not be made, a name is in use
-            otherwise, or the address is a wildcard.
+        InvalidName: The address is a wildcard or the broker's own.
+        RemoteProtocolError: Something is missing that may not be made, or a name is in use
+            otherwise.
 
     Durability: on return a durable queue that was made survives a power loss.
     """
@@ -214,8 +215,8 @@ def _default_type(
     return default
 
 
-def _refuse_wildcard(destination: Destination) -> RemoteProtocolError:
-    return RemoteProtocolError(
+def _refuse_wildcard(destination: Destination) -> InvalidName:
+    return InvalidName(
         f"the address {destination.address} is a wildcard, and messages are sent to one address",
         cure="subscribe with wildcards; send to an address without",
     )

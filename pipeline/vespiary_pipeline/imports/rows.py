@@ -44,7 +44,7 @@ PASSED_OVER: Final = (
 """Columns of an export that say where a message stood: they are taken and say nothing."""
 
 PLACES_MAX: Final = 2**16 - 1
-_UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f]")
+_NO_NAME: Final = re.compile(r"\A |[\x00-\x1f\x7f]| \Z")
 _STOMP: Final = 1
 
 
@@ -231,11 +231,12 @@ class RowEncoder:
     def _number(self, name: str | None, owner: str, kind: str) -> int:
         """Give a queue its number."""
         for text in (name, owner):
-            if not text or len(text.encode()) > _NAME_MAX or _UNPRINTABLE.search(text):
+            if not text or len(text.encode()) > _NAME_MAX or _NO_NAME.search(text):
                 raise ImportRefused(
                     "this cannot be the name of a queue or an address",
                     measured=ascii(text)[:80],
-                    allowed=f"1 to {_NAME_MAX} bytes without blanks and control characters",
+                    allowed=f"1 to {_NAME_MAX} bytes without control characters, and without a "
+                    "space at the beginning or end",
                     cure="" if text else "the export was made without the bindings beside it",
                 )
         assert name is not None

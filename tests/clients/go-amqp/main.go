@@ -57,6 +57,30 @@ func main() {
 			must(r.AcceptMessage(ctx, m))
 		}
 	})
+	t("spaces", func(ctx context.Context) {
+		c, s := dial(ctx, nil)
+		defer c.Close()
+		for _, address := range []string{"/queue/two words", "/topic/two words", "two words::my queue"} {
+			r, err := s.NewReceiver(ctx, address, &amqp.ReceiverOptions{Credit: 10})
+			must(err)
+			snd, err := s.NewSender(ctx, address, nil)
+			must(err)
+			must(snd.Send(ctx, &amqp.Message{Data: [][]byte{[]byte(address)}}, nil))
+			m, err := r.Receive(ctx, nil)
+			must(err)
+			if string(m.GetData()) != address {
+				panic(string(m.GetData()))
+			}
+			must(r.AcceptMessage(ctx, m))
+			must(r.Close(ctx))
+			must(snd.Close(ctx))
+		}
+		_, err := s.NewSender(ctx, "/queue/a\nb", nil)
+		var refused *amqp.Error
+		if !errors.As(err, &refused) || refused.Condition != amqp.ErrCondInvalidField {
+			panic(err)
+		}
+	})
 	t("second", func(ctx context.Context) {
 		c, s := dial(ctx, nil)
 		defer c.Close()

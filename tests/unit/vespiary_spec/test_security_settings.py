@@ -73,7 +73,9 @@ def test_set_takes_them() -> None:
 @pytest.mark.parametrize(
     ("match", "words"),
     [
-        ("a b", "covers no address"),
+        ("a\tb", "covers no address"),
+        ("orders ", "covers no address"),
+        (" orders", "covers no address"),
         ("orders*", "no wildcard inside of a word"),
         ("orders.eu#", "no wildcard inside of a word"),
         ("*x.y", "no wildcard inside of a word"),

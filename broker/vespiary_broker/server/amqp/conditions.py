@@ -11,6 +11,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Final
 
+from vespiary_broker.engine.names import InvalidName
 from vespiary_broker.server.protocol_handler import sentence_of
 from vespiary_codec.wire.amqp import Error
 from vespiary_codec.wire.amqp import RemoteProtocolError as WireError
@@ -95,6 +96,7 @@ _CONDITIONS: Final[tuple[tuple[type[VespiaryError], Condition], ...]] = (
     (LoginRefused, Condition.UNAUTHORIZED_ACCESS),
     (NotPermitted, Condition.UNAUTHORIZED_ACCESS),
     (InvalidSelector, Condition.INVALID_FIELD),
+    (InvalidName, Condition.INVALID_FIELD),
     (AddressFull, Condition.RESOURCE_LIMIT_EXCEEDED),
     (JournalFull, Condition.RESOURCE_LIMIT_EXCEEDED),
     (DiskFull, Condition.RESOURCE_LIMIT_EXCEEDED),

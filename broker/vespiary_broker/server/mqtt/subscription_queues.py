@@ -151,9 +151,11 @@ class SubscriptionQueues:
         Args:
             shares: Names of the queues of those that some session has.
         """
+        # Those with spaces had other names before, and may not be empty yet.
+        kept = {*shares, *(name.replace(" ", "%20") for name in shares)}
         for queue in list(self._registry.queues.values()):
             is_share = queue.name.startswith(_SHARE_PREFIX)
-            if is_share and queue.name not in shares and not queue.consumers:
+            if is_share and queue.name not in kept and not queue.consumers:
                 self._registry.drop_queue(queue, is_lost=False)
 
     async def wait_removed(self, keys: list[str]) -> None:

@@ -8,12 +8,15 @@ by the encoders.
     sensors/kitchen     sensors.kitchen     levels are words
     sensors/+/#         sensors.*.#         wildcards, in filters alone
     v1.2/a              v1/2.a              a dot in a level stands as a slash, and back
-    my topic            my%20topic          addresses have no blanks and no control characters
+    a\tb                a%09b               addresses have no control characters
+    " a/b "             %20a.b%20           addresses have no space at the beginning or end
     a/*/b               a.%2A.b             a level that would be a wildcard of addresses
     a%20b               a%2520b             what looks like one of these
     a%2Bb, a%23b        a+b, a#b            addresses may have these; topic names may not
 
-The delimiter and the wildcards are those of `wildcard-addresses`.
+The delimiter and the wildcards are those of `wildcard-addresses`. Earlier versions wrote each space
+as %20, so it is decoded wherever it stands. One thing differs from MQTT: the filter `a /#` does not
+take the topic `a ` itself, since a word of an address ends in %20 only where the address ends.
 Source: MQTT 5.0 §4.7; the reference system maps slash to dot likewise.
 """
 
@@ -26,8 +29,9 @@ from vespiary_broker.engine.names import QUEUE_SEPARATOR
 from vespiary_broker.engine.wildcards import WildcardSyntax
 from vespiary_codec.wire.mqtt.topics import split_share
 
-_CODED: Final = re.compile(r"%(?:2B|23)|%(?=[0-9A-F]{2})|[\x00-\x20\x7f]|:(?=:)")
+_CODED: Final = re.compile(r"%(?:2B|23)|%(?=[0-9A-F]{2})|[\x00-\x1f\x7f]|:(?=:)")
 _KEPT: Final = {"%2B": "+", "%23": "#"}
+_EDGE: Final = re.compile(r"\A | \Z")
 _PLAIN: Final = re.compile(r"%(?:[01][0-9A-F]|20|7F|25|2A|3A)|[+#]")
 
 
@@ -64,8 +68,8 @@ class TopicMapping:
             topic: A valid topic name.
         """
         if _CODED.search(topic) is None and not self._is_wild(topic):
-            return topic.translate(self._swap)
-        return self._delimiter.join(map(self._word_of, topic.split("/")))
+            return _EDGE.sub("%20", topic.translate(self._swap))
+        return _EDGE.sub("%20", self._delimiter.join(map(self._word_of, topic.split("/"))))
 
     def address_of_filter(self, topic_filter: str) -> str:
         """Return the address of a topic filter, with wildcards of addresses.
@@ -75,7 +79,8 @@ class TopicMapping:
         """
         wild = {"+": self._syntax.single_word, "#": self._syntax.any_words}
         levels = split_share(topic_filter).topic_filter.split("/")
-        return self._delimiter.join(wild.get(level) or self._word_of(level) for level in levels)
+        words = (wild.get(level) or self._word_of(level) for level in levels)
+        return _EDGE.sub("%20", self._delimiter.join(words))
 
     def topic_of(self, address: str) -> str:
         """Return the topic name of an address.

@@ -1,6 +1,8 @@
 import logging
 import re
 
+import pytest
+
 from vespiary_broker.app.log_lines import LineFormatter
 
 
@@ -50,3 +52,30 @@ def test_control_characters_of_clients_are_escaped() -> None:
         traced = _format("failed", exc_info=(ValueError, error, error.__traceback__))
     assert "\x1b" not in traced
     assert "\r" not in traced
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("x reason='disk failed' acceptor=all", "\"x reason='disk failed' acceptor=all\""),
+        ("two words", "'two words'"),
+        ("x\xa0level=error", r"'x\xa0level=error'"),
+        ("x\nlevel=error", r"'x\nlevel=error'"),
+        ("'", '"\'"'),
+        ("plain.name", "plain.name"),
+        ("", ""),
+    ],
+)
+def test_names_of_clients_forge_no_fields(name: str, shown: str) -> None:
+    line = _format("a message is late 100%% queue=%s address=%s of=%d", name, "a", 3)
+    assert line.endswith(f"event=a message is late 100% queue={shown} address=a of=3")
+
+
+def test_sentences_forge_no_fields() -> None:
+    error = ValueError("there is no queue x level=error")
+    assert _format("it stays: %s", error).endswith(
+        "event=it stays: 'there is no queue x level=error'"
+    )
+    assert _format("it stays: %s", "no room here").endswith("event=it stays: no room here")
+    assert _format("%(a)s", {"a": 1}).endswith("event=1")
+    assert _format("half=%*d", 3, 1).endswith("event=half= 1")

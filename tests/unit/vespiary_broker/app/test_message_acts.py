@@ -492,7 +492,8 @@ def test_retry_names_subscriptions_and_second_queues_of_an_address():
         ("gone", "", "`vespiary queue create gone`"),
         ("a;reboot", "$(id)", "`vespiary queue create 'a;reboot' --address '$(id)'`"),
         ("--api=x", "a", "`vespiary queue create --address a -- --api=x`"),
-        ("two words", "a", "a queue that cannot exist"),
+        ("two words", "a", "`vespiary queue create 'two words' --address a`"),
+        ("a\tb", "a", "a queue that cannot exist"),
         ("$mqtt.notes", "$mqtt.notes", "a queue that cannot exist"),
     ],
 )
@@ -568,3 +569,109 @@ def test_a_task_that_expires_messages_says_where_they_went(address: str):
         assert queue_state(rig.engine, queue).acknowledged == 0
 
     on_rig(test, expiry_address=address or None)
+
+
+async def unwritten(rig: ActsRig, name: str, address: str) -> Queue:
+    """Make the queue of a durable subscription; the bindings journal is held up before it."""
+    await rig.engine.registry.configure([])  # reserves numbers of queues, as at the start
+    made = rig.engine.registry.create_queue(name, address, RoutingType.MULTICAST, is_early=True)
+    queue = await made
+    rig.bindings.gate = asyncio.Event()
+    return queue
+
+
+@pytest.mark.parametrize("is_diverted", [False, True])
+@pytest.mark.parametrize("act", [Act.EXPIRE, Act.DEAD_LETTER])
+def test_messages_wait_for_the_only_queue_of_their_place_to_be_written(act: Act, is_diverted: bool):
+    async def test(rig: ActsRig) -> None:
+        registry = rig.engine.registry
+        queue = await ordinary(rig, "q")
+        if is_diverted:
+            await ordinary(rig, "place")
+            divert = Divert(name="d", address="place", forwarding_address="far", exclusive=True)
+            await registry.diverts.create(divert)
+        place = await unwritten(rig, "sub", "far" if is_diverted else "place")
+        rig.put(queue, b"confirmed")
+        await rig.flush()
+        task = rig.acts.start(Wanted(queue="q", act=act))
+        await rig.flush()
+        assert rig.core.queue_statistics(queue.id).aside == 1, "it is still here"
+        assert rig.bodies(place) == []
+        assert rig.bindings.gate is not None
+        rig.bindings.gate.set()
+        await task.wait(10)
+        assert (task.state, task.messages) == (TaskState.DONE, 1)
+        assert rig.bodies(place) == [b"confirmed"]
+        assert place.key in rig.bindings.values
+        assert sorted(registry.queues) == ["place", "q", "sub"][not is_diverted :]
+
+    on_rig(test, expiry_address="place", dead_letter_address="place")
+
+
+def test_messages_find_another_queue_if_the_only_one_of_their_place_cannot_be_written():
+    async def test(rig: ActsRig) -> None:
+        registry = rig.engine.registry
+        queue = await ordinary(rig, "q")
+        place = await unwritten(rig, "sub", "place")
+        rig.put(queue, b"confirmed")
+        await rig.flush()
+        rig.bindings.put_failure = JournalError("no room")
+        task = rig.acts.start(Wanted(queue="q", act=Act.EXPIRE))
+        await rig.flush()
+        assert rig.bindings.gate is not None
+        rig.bindings.gate.set()
+        await rig.settle()
+        assert place.is_deleted
+        rig.bindings.put_failure = None
+        await task.wait(10)
+        assert task.messages == 1
+        assert rig.bodies(registry.queues["place"]) == [b"confirmed"]
+
+    on_rig(test, expiry_address="place")
+
+
+@pytest.mark.parametrize("act", [Act.MOVE, Act.COPY, Act.RETRY])
+@pytest.mark.parametrize("is_failing", [False, True])
+def test_messages_go_to_a_queue_only_when_it_is_written(act: Act, is_failing: bool):
+    async def test(rig: ActsRig) -> None:
+        queue = await ordinary(rig, "q")
+        target = await unwritten(rig, "sub", "topic")
+        rig.put(queue, b"confirmed", forged("sub", "topic"))
+        await rig.flush()
+        to = "" if act is Act.RETRY else "sub"
+        task = rig.acts.start(Wanted(queue="q", act=act, to=to))
+        await rig.flush()
+        assert rig.bodies(target) == []
+        rig.bindings.put_failure = JournalError("no room") if is_failing else None
+        assert rig.bindings.gate is not None
+        rig.bindings.gate.set()
+        await task.wait(10)
+        is_kept = is_failing or act is Act.COPY
+        assert rig.core.queue_statistics(queue.id).ready == is_kept
+        assert target.is_deleted == is_failing
+        if not is_failing:
+            assert rig.bodies(target) == [b"confirmed"]
+            assert target.key in rig.bindings.values
+
+    on_rig(test)
+
+
+def test_what_another_broker_hands_over_waits_until_its_queue_is_written():
+    async def test(rig: ActsRig) -> None:
+        target = await unwritten(rig, "sub", "topic")
+        transfers = Transfers(rig.engine, rig.cycle, rig.journal)  # type: ignore[arg-type]
+        message = TransferMessage(1, b"", b"confirmed", TransferFlag.JOURNALLED, 0, 4, 0)
+        making = asyncio.ensure_future(transfers.make_queue(target.to_binding(), is_durable=True))
+        taking = asyncio.ensure_future(
+            transfers.take(Origin("other", 7), "sub", encode_batch([message]))
+        )
+        await rig.flush()
+        assert not making.done()
+        assert rig.bodies(target) == []
+        assert rig.bindings.gate is not None
+        rig.bindings.gate.set()
+        assert await making is False
+        assert (await taking).taken == 1
+        assert rig.bodies(target) == [b"confirmed"]
+
+    on_rig(test)

@@ -251,7 +251,7 @@ def test_bad_ones() -> None:
     with pytest.raises(RemoteProtocolError, match=r"leads to b\.#, a wildcard"):
         _divert(rig, "d", "a", "b.#")
     with pytest.raises(RemoteProtocolError, match="name of the divert"):
-        _divert(rig, "d d", "a", "b")
+        _divert(rig, "d\td", "a", "b")
     with pytest.raises(RemoteProtocolError, match="name of the address"):
         _divert(rig, "d", "a", "")
     _divert(rig, "d", "a", "b")

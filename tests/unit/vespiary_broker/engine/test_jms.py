@@ -107,7 +107,7 @@ def test_making_the_same_again_writes_nothing() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "jndi_names", "url"),
     [
-        (QUEUE, "a b", [], ""),
+        (QUEUE, "a\tb", [], ""),
         (QUEUE, "", [], ""),
         (QUEUE, "q", [""], ""),
         (QUEUE, "q", [" x"], ""),

@@ -24,6 +24,8 @@ ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
         ("/topic/prices::audit", Destination("prices", "audit", MULTICAST)),
         ("a:b", Destination("a:b")),
         ("ünï", Destination("ünï")),
+        ("a b  c", Destination("a b  c")),
+        ("/topic/two words::my queue", Destination("two words", "my queue", MULTICAST)),
     ],
 )
 def test_destination(text: str, expected: Destination) -> None:
@@ -38,8 +40,14 @@ def test_destination(text: str, expected: Destination) -> None:
         ("a::", "queue has a wrong length"),
         ("::b", "address has a wrong length"),
         ("a::b::c", "more than one ::"),
-        ("a b", "blank or a control character at 1"),
-        ("a\nb", "blank or a control character at 1"),
+        ("a\tb", "a control character at 1"),
+        ("a\nb", "a control character at 1"),
+        (" /queue/a", "begins or ends with a space"),
+        ("/queue/ a", "begins or ends with a space"),
+        ("/queue/a ", "begins or ends with a space"),
+        ("a:: b", "the queue begins or ends with a space"),
+        ("a ::b", "the address begins or ends with a space"),
+        (" ", "begins or ends with a space"),
         ("a" * 1025, "1025 bytes"),
     ],
 )

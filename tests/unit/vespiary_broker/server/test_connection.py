@@ -97,6 +97,24 @@ async def test_first_send_goes_the_slow_way_and_teaches_the_core(rig: ServerRig)
     assert rig.cycle.frames == 2  # CONNECT and the first SEND
 
 
+@pytest.mark.parametrize("destination", [b" /queue/q", b"/queue/q ", b"/queue/ q"])
+def test_a_space_before_or_behind_a_destination_makes_no_address(destination: bytes) -> None:
+    """Other STOMP versions than 1.0 keep such a space, and nobody would consume there."""
+
+    @on_loop()
+    async def scenario(rig: ServerRig) -> None:
+        peer = rig.peer()
+        await peer.login()
+        peer.send(b"SEND\ndestination:%b\npersistent:true\nreceipt:1\n\nx\0" % destination)
+        await rig.flush()
+        (answer,) = peer.frames()
+        assert answer.command == "ERROR"
+        assert "begins or ends with a space" in str(answer.get("message"))
+        assert not rig.engine.registry.addresses
+
+    scenario()
+
+
 @on_loop()
 async def test_frames_wait_for_a_binding_in_order(rig: ServerRig) -> None:
     peer, other = rig.peer(), rig.peer()

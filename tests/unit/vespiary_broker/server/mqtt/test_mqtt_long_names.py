@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from vespiary_broker.engine.names import check_name
 from vespiary_broker.server.mqtt.subscription_queues import SubscriptionQueues
 from vespiary_codec.wire.mqtt import Property, Publish, Unsubscribe
 from vespiary_spec.limits import ADDRESS_NAME_CHARACTERS_MAX
+from vespiary_spec.settings import RoutingType
 from vespiary_testkit.mqtt_rig import MqttRig
 from vespiary_testkit.rig_runner import on_rig
 
@@ -26,13 +28,27 @@ async def test_names_of_long_ones_are_short_and_never_the_same(rig: MqttRig) -> 
     ]
     said.append(("c" * 100, "ü" * 500))  # fewer characters than bytes
     said += [("", f"$share/{LONG}{number}/a") for number in range(3)]
-    names = [queues.name(*each) for each in said]
+    said.append(("c", "a" * 197 + " " + "b" * 900))  # a space is where the name is cut off
+    names = [check_name(queues.name(*each), "queue") for each in said]
     assert len(set(names)) == len(names)
     assert all(len(name.encode()) <= ADDRESS_NAME_CHARACTERS_MAX for name in names)
     assert names[said.index(("c" * 1022, "a"))] == "c" * 1022 + ".a"
     assert names[said.index(("c" * 1023, "a"))].startswith("~")
-    assert all(name.startswith("$share.~") for name in names[-3:])
+    assert all(name.startswith("$share.~") for name in names[-4:-1])
     assert not queues.name(f"~{LONG}"[:100], "a").startswith("~")
+
+
+@on_rig()
+async def test_a_share_keeps_its_queue_of_an_earlier_version(rig: MqttRig) -> None:
+    """It was called `%20` where a filter has a space, and holds confirmed messages."""
+    reader = await rig.connected("c", properties=NEVER)
+    await reader.subscribe("$share/w/my topic", 1)
+    registry = rig.engine.registry
+    for name in ("$share.w.my%20topic", "$share.w.my%20other"):
+        await registry.create_queue(name, name[9:], RoutingType.MULTICAST)
+    rig.hub.queues.drop_abandoned({"$share.w.my topic"})
+    left = {name for name in registry.queues if name.startswith("$share.")}
+    assert left == {"$share.w.my topic", "$share.w.my%20topic"}
 
 
 @pytest.mark.parametrize("prefix", ["", f"$share/{LONG}/"], ids=["own", "shared"])
