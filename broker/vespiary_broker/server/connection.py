@@ -21,6 +21,7 @@ from vespiary_broker.server.certificates import certificate_user
 from vespiary_broker.server.closed_clients import descriptor_of
 from vespiary_broker.server.connection_state import State
 from vespiary_broker.server.cycle import Cycle
+from vespiary_broker.server.deadline import Deadline
 from vespiary_broker.server.detection import Foreign, detect
 from vespiary_broker.server.ending import LINGER_S, Ending
 from vespiary_broker.server.handlers import make_handler, make_websocket, refusal_of_unknown
@@ -85,7 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_choked = False  # the client does not read
         self._throttle = Throttle(self, cycle)
         self._ending: Ending | None = None
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, asyncio.TimerHandle | Deadline] = {}
         self._room: asyncio.Future[None] | None = None  # somebody waits to write
 
     # --- the transport's callbacks ----------------------------------------------------------------
@@ -108,9 +109,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.handle = cycle.core.open_connection()
         cycle.connections[self.handle] = self
-        self.set_timer("first byte", listener.timing.first_byte_s, self._check_first_byte)
+        self.set_deadline("first byte", listener.timing.first_byte_s, self._check_first_byte)
         if listener.acceptor.handshake_timeout:
-            self.set_timer("login", listener.acceptor.handshake_timeout, self._check_login)
+            self.set_deadline("login", listener.acceptor.handshake_timeout, self._check_login)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the protocol's signature)
         """Return where the next bytes go."""
@@ -534,7 +535,7 @@ class Connection(asyncio.BufferedProtocol):
         self._state = State.LINGERING
         if self._transport is not None:
             self._transport.close()
-            self.set_timer("linger", LINGER_S, self.abort)
+            self.set_deadline("linger", LINGER_S, lambda _: self.abort())
 
     def _drop_input(self) -> None:
         self._first = b""
@@ -558,21 +559,47 @@ class Connection(asyncio.BufferedProtocol):
     # --- clocks -----------------------------------------------------------------------------------
 
     def set_timer(self, name: str, delay_s: float, action: Callable[[], None]) -> None:
-        """Have something done later, in place of what goes by that name."""
+        """Schedule `action` after `delay_s`, replacing the timer of the same name.
+
+        What judges the client needs `set_deadline`.
+        """
         self.cancel_timer(name)
         self._timers[name] = self._cycle.loop.call_later(delay_s, action)
 
+    def set_deadline(self, name: str, delay_s: float, judge: Callable[[float], None]) -> None:
+        """Schedule `judge` after `delay_s` and a read, replacing the timer of the same name.
+
+        Args:
+            name: Name of the timer, for `cancel_timer` too.
+            delay_s: Seconds until the deadline.
+            judge: Called with the loop's clock from before that read (`Deadline`).
+        """
+        self.cancel_timer(name)
+        self._timers[name] = Deadline(self._cycle.loop, delay_s, judge)
+
     def cancel_timer(self, name: str) -> None:
-        """Leave that undone."""
+        """Cancel the timer or deadline of that name, if there is one."""
         if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
 
-    def _check_first_byte(self) -> None:
+    def _check_first_byte(self, _now_s: float) -> None:
         if self.bytes_in == 0:
             seconds = self.listener.timing.first_byte_s
             self.refuse_error(LimitExceeded(f"nothing was sent within {seconds:g} seconds"))
 
-    def _check_login(self) -> None:
+    def _check_login(self, now_s: float) -> None:
+        """End the connection, unless its login was read only after the deadline.
+
+        Then what remains to be done (the check of a password, further steps of the login) has the
+        same time once more.
+        """
+        seconds = self.listener.acceptor.handshake_timeout
+        if self.heard_at_s < self.connected_at_s + seconds:
+            self._refuse_login(now_s)
+        else:
+            self.set_deadline("login", seconds, self._refuse_login)
+
+    def _refuse_login(self, _now_s: float) -> None:
         seconds = self.listener.acceptor.handshake_timeout
         self.refuse_error(LimitExceeded(f"no login within {seconds} seconds"))
 

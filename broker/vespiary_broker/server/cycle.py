@@ -25,6 +25,7 @@ from vespiary_broker.server.amqp.unsettled import DurableLinks
 from vespiary_broker.server.blocked_producers import BlockedProducers
 from vespiary_broker.server.buffers import SharedBuffer
 from vespiary_broker.server.closed_clients import ClosedClients
+from vespiary_broker.server.deadline import Deadline
 from vespiary_broker.server.fate_clock import FateClock
 from vespiary_broker.server.reaping import Reaping
 from vespiary_broker.server.turns import Turns
@@ -92,14 +93,14 @@ class Cycle:
         self._fate_clock = FateClock(engine.fates, self.loop, self.touch)
         engine.fates.mover.on_no_room = journal.request_space
         engine.fates.wake = self.touch
-        self._sweep: asyncio.TimerHandle | None = None
+        self._sweep: Deadline | None = None
         self._scan: asyncio.TimerHandle | None = None
         self._reaping = Reaping(engine.reaper, self.loop, self.touch)
         self._measuring = Reaping(engine.slow_consumers, self.loop, self.touch)
 
     def start(self) -> None:
         """Begin to watch for connections that send too slowly, and transactions without end."""
-        self._sweep = self.loop.call_later(SWEEP_PERIOD_S, self._sweep_partial)
+        self._sweep = Deadline(self.loop, SWEEP_PERIOD_S, self._sweep_partial)
         self._scan_transactions()
         self._reaping.start()
         self._measuring.start()
@@ -369,12 +370,11 @@ class Cycle:
         """Count an error that a client caused, by its kind."""
         self.errors[kind] += 1
 
-    def _sweep_partial(self) -> None:
-        self._sweep = self.loop.call_later(SWEEP_PERIOD_S, self._sweep_partial)
+    def _sweep_partial(self, now_s: float) -> None:
+        self._sweep = Deadline(self.loop, SWEEP_PERIOD_S, self._sweep_partial)
         # What frees memory outside of a turn, and those who were let go in vain, are found here.
         self.engine.memory.refresh()
         self.producers.let_go()
-        now_s = self.loop.time()
         for connection in list(self.partial):
             connection.check_rate(now_s)
 

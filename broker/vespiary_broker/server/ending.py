@@ -53,7 +53,7 @@ class Ending:
         self._is_confirm = is_confirm
         if is_ordered:
             self._connection.confirm(data)
-            self._connection.set_timer("end", _FLUSH_S, self.expire)
+            self._connection.set_deadline("end", _FLUSH_S, lambda _: self.expire())
         else:
             self.expire()
 
@@ -91,7 +91,7 @@ class Ending:
     def _watch(self, period_s: float) -> None:
         """Cut the client off if it reads nothing in a period."""
         self._seen = self._connection.progress()
-        self._connection.set_timer("end", period_s, lambda: self._look(period_s))
+        self._connection.set_deadline("end", period_s, lambda _: self._look(period_s))
 
     def _look(self, period_s: float) -> None:
         if self._connection.progress() == self._seen:

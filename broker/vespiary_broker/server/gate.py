@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from vespiary_broker.server.address_limits import KIND
 from vespiary_broker.server.client_hello import HELLO_BYTES, is_hello_whole
+from vespiary_broker.server.deadline import Deadline
 from vespiary_broker.server.proxy_header import (
     BYTES_FIRST,
     check_begin,
@@ -61,7 +63,8 @@ class Gate(asyncio.BufferedProtocol):
         self._received = 0
         self._hello = b""
         self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._deadline: Deadline | None = None
+        self._due_s = self._heard_at_s = 0.0
         self._handshake: asyncio.Task[None] | None = None
         self._is_counted = True  # for the address that it comes from
         self.peer = "?"
@@ -77,9 +80,13 @@ class Gate(asyncio.BufferedProtocol):
         # Behind a balancer it is not known yet whom it comes from.
         if not self._is_forwarded and not self._take_place():
             return
+        if self._listener.acceptor.handshake_timeout:
+            self._start_clock(self._check)
+
+    def _start_clock(self, judge: Callable[[float], None]) -> None:
         seconds = self._listener.acceptor.handshake_timeout
-        if seconds:
-            self._timer = self._cycle.loop.call_later(seconds, self._expire, seconds)
+        self._due_s = self._cycle.loop.time() + seconds
+        self._deadline = Deadline(self._cycle.loop, seconds, judge)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the protocol's signature)
         """Return room for what is missing of the header, and no more; then for the hello."""
@@ -91,6 +98,7 @@ class Gate(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take a part of the header, or the beginning of a handshake."""
+        self._heard_at_s = self._cycle.loop.time()
         if not self._is_forwarded:
             self._take_hello(bytes(self._cycle.buffer.view[:nbytes]))
             return
@@ -164,7 +172,7 @@ class Gate(asyncio.BufferedProtocol):
             loop.start_tls(
                 *(transport, early, context),
                 server_side=True,
-                ssl_handshake_timeout=_FOR_EVER_S,  # `_expire` ends it
+                ssl_handshake_timeout=_FOR_EVER_S,  # the deadline ends it
             )
         )
         # Right behind the first step of the handshake, and before the ones that this has ordered.
@@ -219,8 +227,19 @@ class Gate(asyncio.BufferedProtocol):
         )
         self.close()
 
-    def _expire(self, seconds: int) -> None:
+    def _check(self, now_s: float) -> None:
+        """End it, unless the header or the hello was read only after the deadline.
+
+        Then what follows has the same time once more: a handshake needs further round trips.
+        """
+        if self._heard_at_s < self._due_s:
+            self._expire(now_s)
+        else:
+            self._start_clock(self._expire)
+
+    def _expire(self, _now_s: float) -> None:
         if self._is_forwarded:
+            seconds = self._listener.acceptor.handshake_timeout
             self._refuse(LimitExceeded(f"no header of the PROXY protocol within {seconds} seconds"))
         else:
             self.close()
@@ -240,8 +259,8 @@ class Gate(asyncio.BufferedProtocol):
     def _leave(self) -> None:
         self._listener.leave(self)
         self._listener.handshakes.end(self, self._cycle.loop)
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
 
 
 class _Early(asyncio.Protocol):

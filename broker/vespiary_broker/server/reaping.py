@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from vespiary_broker.server.deadline import Deadline
+
 
 class Scanner(Protocol):
     """What scans in steps.
@@ -25,7 +27,7 @@ class Scanner(Protocol):
 
 
 class Reaping:
-    """Runs the scans.
+    """Runs the scans, each after a read: a slow consumer may have acknowledged during a pause.
 
     Args:
         reaper: What scans.
@@ -42,12 +44,12 @@ class Reaping:
         self._reaper = reaper
         self._loop = loop
         self._touch = touch
-        self._timer: asyncio.Handle | None = None
+        self._timer: asyncio.Handle | Deadline | None = None
 
     def start(self) -> None:
         """Begin: the first scan comes after one period."""
         if self._reaper.period_s > 0:
-            self._timer = self._loop.call_later(self._reaper.period_s, self._begin)
+            self._timer = Deadline(self._loop, self._reaper.period_s, self._begin)
 
     def begin_again(self) -> None:
         """Begin anew: the period may be another one."""
@@ -60,7 +62,7 @@ class Reaping:
             self._timer.cancel()
             self._timer = None
 
-    def _begin(self) -> None:
+    def _begin(self, _now_s: float) -> None:
         self._step(self._reaper.scan())
 
     def _step(self, scan: Iterator[int]) -> None:

@@ -37,7 +37,7 @@ class IdleClocks:
         if out_s:
             connection.set_timer("idle out", self._out_s, self.beat)
         if in_s:
-            connection.set_timer("idle in", in_s, self.check)
+            connection.set_deadline("idle in", in_s, self.check)
 
     def beat(self) -> None:
         """Send an empty frame if nothing else was sent."""
@@ -51,17 +51,20 @@ class IdleClocks:
             wait_s = self._out_s
         connection.set_timer("idle out", wait_s, self.beat)
 
-    def check(self) -> None:
-        """End the connection if its client has been silent for too long."""
+    def check(self, now_s: float) -> None:
+        """End the connection if its client has been silent for too long.
+
+        Args:
+            now_s: The loop's clock.
+        """
         connection = self._connection
         if not connection.is_open:
             return
-        now_s = connection.now_s()
         if not connection.is_listening:
             connection.heard_at_s = now_s
         wait_s = connection.heard_at_s + self._in_s - now_s
         if wait_s > _EARLY_S:
-            connection.set_timer("idle in", wait_s, self.check)
+            connection.set_deadline("idle in", wait_s, self.check)
             return
         connection.refuse_error(
             ConnectionRefused(

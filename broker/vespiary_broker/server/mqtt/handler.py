@@ -329,18 +329,17 @@ class MqttHandler:
         self._cycle.core.set_ready_mqtt(self._connection.handle, login.version, limits)
         self._keep_alive_s = keep_alive_s * _KEEP_ALIVE_SHARE
         if keep_alive_s:
-            self._connection.set_timer("keep alive", self._keep_alive_s, self._check_keep_alive)
+            self._connection.set_deadline("keep alive", self._keep_alive_s, self._check_keep_alive)
 
-    def _check_keep_alive(self) -> None:
+    def _check_keep_alive(self, now_s: float) -> None:
         connection = self._connection
         if not connection.is_open:
             return
-        now_s = connection.now_s()
         if not connection.is_listening:
             connection.heard_at_s = now_s
         wait_s = connection.heard_at_s + self._keep_alive_s - now_s
         if wait_s > 0.001:
-            connection.set_timer("keep alive", wait_s, self._check_keep_alive)
+            connection.set_deadline("keep alive", wait_s, self._check_keep_alive)
             return
         sentence = f"no packet for {now_s - connection.heard_at_s:.1f} seconds"
         connection.refuse_error(KeepAliveExceeded(sentence, allowed=f"{self._keep_alive_s:g}"))

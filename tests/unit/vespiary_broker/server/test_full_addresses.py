@@ -141,7 +141,7 @@ def test_a_blocked_producer_gets_its_messages_and_its_heart_beats() -> None:
         assert beats is not None
         both.connection.written_at_s = both.connection.heard_at_s = -1000.0
         beats.beat()
-        beats.check()
+        beats.check(both.connection.now_s())
         await rig.settle()
         both.frames()
         assert both.heart_beats == 1
@@ -481,7 +481,7 @@ def test_a_blocked_address_that_becomes_empty_takes_messages_again() -> None:
         await rig.flush()
         assert rig.cycle.producers.count == 1
         await consume(rig, 1)
-        rig.cycle._sweep_partial()
+        rig.cycle._sweep_partial(rig.cycle.loop.time())
         await rig.flush()
         assert receipts(producer) == ["1"], "the others are full; this one has nothing"
 
