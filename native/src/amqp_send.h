@@ -33,7 +33,7 @@ typedef struct {
     uint32_t before_length, body_length, footer_length;
     uint32_t deliveries;
     uint8_t section, code; /* of the body; section 0: it is sections */
-    bool is_durable;
+    bool is_durable, is_first; /* first: the sender set first-acquirer, and it was not delivered */
 } amqp_transfer;
 
 /* amqp_transfer.c: whether a message is encoded here, and how. */

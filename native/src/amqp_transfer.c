@@ -9,8 +9,9 @@
 enum {
     PROTOCOL_AMQP = 3,
     PRIORITY_USUAL = 4,
-    NATIVE_HEAD = 8, /* version, section, code, zero, bytes before the body (big-endian) */
+    NATIVE_HEAD = 8, /* version, section, code, flags, bytes before the body (big-endian) */
     NATIVE_VERSION = 1,
+    FIRST_ACQUIRER = 1, /* a flag */
     FRAME_HEAD = 8,
     HEAD_MAX = 8 + 5 + 1 + 5 + 5 + 2 + 32 + 3, /* of a transfer beside its piece, as Python splits them */
     SHORT_BINARY = 0xA0,
@@ -122,6 +123,7 @@ bool amqp_plan(const amqp_out_link *by, const entry *item, const uint8_t *record
         return false;
     plan->section = native[1];
     plan->code = native[2];
+    plan->is_first = native[3] & FIRST_ACQUIRER && !item->deliveries;
     plan->before_length = read_be32(native + 4);
     plan->before = native + NATIVE_HEAD;
     if (plan->before_length > (uint64_t)(end - plan->before))
@@ -146,8 +148,8 @@ static uint8_t *put_header(uint8_t *at, const amqp_transfer *plan)
     *at++ = plan->is_durable ? 0x41 : 0x40;
     *at++ = 0x50;
     *at++ = PRIORITY_USUAL;
-    *at++ = 0x40;                           /* ttl */
-    *at++ = plan->deliveries ? 0x40 : 0x41; /* first-acquirer */
+    *at++ = 0x40;                         /* ttl */
+    *at++ = plan->is_first ? 0x41 : 0x40; /* first-acquirer */
     return put_uint(at, plan->deliveries);
 }
 

@@ -80,7 +80,8 @@ def amqp_properties(pick: random.Random) -> bytes:
     version = 1 if pick.random() < 0.98 else 2
     size = len(before) + (0 if pick.random() < 0.98 else 1000)
     lines = b"".join(pick.choice(LINES[: 9 if pick.random() < 0.2 else 4]) for _ in range(2))
-    native = NATIVE.pack(version, section, code, size) + before + footer
+    flags = pick.choice([0, 0, 1, 255])
+    native = NATIVE.pack(version, section, code, flags, size) + before + footer
     if pick.random() < 0.02:
         native = native[: pick.randrange(12)]
     return lines + (b"\0" if pick.random() < 0.97 else b"") + native

@@ -20,7 +20,7 @@ from vespiary_broker.engine.core import MessageView
 from vespiary_broker.engine.message_times import TIME_HEADERS
 from vespiary_broker.engine.property_lines import lines_of, value_of, without
 from vespiary_broker.engine.queues import Queue
-from vespiary_codec.wire.amqp.native_part import without_expiry
+from vespiary_codec.wire.amqp.native_part import without_expiry, without_first_acquirer
 from vespiary_codec.wire.stomp.properties import NATIVE
 
 ORIGINAL_ADDRESS: Final = "_AMQ_ORIG_ADDRESS"
@@ -95,7 +95,17 @@ def unrouted_properties(properties: bytes, origin: str, address: str) -> bytes:
     return lines_of(headers) + _rest_of(properties)
 
 
+def acquired_properties(properties: bytes) -> bytes:
+    """Return the properties of a message that a consumer had before it is written again.
+
+    Args:
+        properties: As they are.
+    """
+    lines, end, native = properties.partition(NATIVE)
+    return lines + end + without_first_acquirer(native)
+
+
 def _rest_of(properties: bytes) -> bytes:
     """Return properties without what a move replaces, in the lines and behind them."""
     lines, end, native = without(properties, _REPLACED).partition(NATIVE)
-    return lines + end + without_expiry(native)
+    return lines + end + without_first_acquirer(without_expiry(native))

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 from vespiary_broker.engine.core import Core, LargeBody, MessageView
 from vespiary_broker.engine.message_times import NO_TIMES, MessageTimes, read_times, stamp
-from vespiary_broker.engine.original_headers import moved_properties
+from vespiary_broker.engine.original_headers import acquired_properties, moved_properties
 from vespiary_broker.engine.property_lines import (
     is_escaped,
     lines_of,
@@ -65,6 +65,8 @@ class Rewrite:
             queue: The queue that it stands in.
         """
         properties = view.properties
+        if view.deliveries:
+            properties = acquired_properties(properties)
         times = read_times(properties)
         if self.is_move:
             properties = moved_properties(view, queue, self.target.address.name)

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from vespiary_broker.engine.core import Core, LargeBody
 from vespiary_broker.engine.duplicates import DuplicateIds, member_of
 from vespiary_broker.engine.large_bodies import reference_of
+from vespiary_broker.engine.original_headers import acquired_properties
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.transactions import transaction_bytes
@@ -72,6 +73,8 @@ class _Sent:
 
     def __init__(self, message: TransferMessage, large: LargeBody | None) -> None:
         self.properties = message.properties
+        if message.deliveries:  # which begin at 0 here
+            self.properties = acquired_properties(message.properties)
         self.body = message.body if large is None else reference_of(large)
         self.priority = message.priority
         self.is_persistent = bool(message.flags & TransferFlag.JOURNALLED)

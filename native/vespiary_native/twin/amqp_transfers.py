@@ -12,7 +12,7 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vespiary_codec.journal.record import RecordFlag
-from vespiary_codec.wire.amqp.native_part import NATIVE, NATIVE_VERSION
+from vespiary_codec.wire.amqp.native_part import FIRST_ACQUIRER, NATIVE, NATIVE_VERSION
 
 if TYPE_CHECKING:
     from vespiary_native.abc_amqp_sending import AmqpEncoding
@@ -152,7 +152,7 @@ def plan_transfer(
     lines, nul, native = bytes(view[at:body_at]).partition(b"\0")
     if not nul or len(native) < NATIVE.size:
         return None
-    version, section, code, before_bytes = NATIVE.unpack_from(native)
+    version, section, code, flags, before_bytes = NATIVE.unpack_from(native)
     footer_at = NATIVE.size + before_bytes
     if version != NATIVE_VERSION or footer_at > len(native):
         return None
@@ -163,7 +163,8 @@ def plan_transfer(
     if head is None:
         return None
     deliveries = consumer.queue.deliveries.get(sequence, 0)
-    header = _header(_PERSISTENT in all_lines[:-1], deliveries)
+    is_first = not deliveries and bool(flags & FIRST_ACQUIRER)
+    header = _header(_PERSISTENT in all_lines[:-1], deliveries, is_first=is_first)
     before = header + native[NATIVE.size : footer_at] + head
     footer = native[footer_at:]
     if len(before) + body_bytes + len(footer) + _HEAD_BYTES_MAX > encoding.frame_bytes:
@@ -171,10 +172,10 @@ def plan_transfer(
     return Transfer(encoding, sequence, before, body_at, body_bytes, footer)
 
 
-def _header(is_durable: bool, deliveries: int) -> bytes:
+def _header(is_durable: bool, deliveries: int, *, is_first: bool) -> bytes:
     """Return the header section: durable, priority, no ttl, first-acquirer, delivery-count."""
     fields = b"%c\x50\x04\x40%c%b" % (
-        0x41 if is_durable else 0x40, 0x40 if deliveries else 0x41, _uint(deliveries),
+        0x41 if is_durable else 0x40, 0x41 if is_first else 0x40, _uint(deliveries),
     )  # fmt: skip
     return b"\0\x53\x70\xc0%c\x05%b" % (len(fields) + 1, fields)
 

@@ -51,8 +51,9 @@ def native(
     section: int = 0x75,
     code: int = 0xB0,
     version: int = 1,
+    flags: int = 0,
 ) -> bytes:
-    return b"\0" + NATIVE.pack(version, section, code, len(before)) + before + footer
+    return b"\0" + NATIVE.pack(version, section, code, flags, len(before)) + before + footer
 
 
 class Reader:
@@ -216,7 +217,7 @@ NOT_PLAIN = {
     "without a native part": {"properties": LINES},
     "with a short native part": {"properties": LINES + b"\0\1\x75\xb0\0\0\0\0"},
     "with another version": {"properties": LINES + native(version=2)},
-    "that was cut": {"properties": LINES + b"\0" + NATIVE.pack(1, 0x75, 0xB0, 5) + b"1234"},
+    "that was cut": {"properties": LINES + b"\0" + NATIVE.pack(1, 0x75, 0xB0, 0, 5) + b"1234"},
     "of a short form with a long body": {
         "properties": LINES + native(code=0xA0), "body": bytes(256)
     },

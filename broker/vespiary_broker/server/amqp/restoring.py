@@ -38,7 +38,7 @@ from vespiary_codec.wire.amqp import (
     Section,
     encode_section,
 )
-from vespiary_codec.wire.amqp.native_part import NATIVE, NATIVE_VERSION
+from vespiary_codec.wire.amqp.native_part import FIRST_ACQUIRER, NATIVE, NATIVE_VERSION
 from vespiary_codec.wire.amqp.values import Byte, Symbol, Timestamp, UByte, UInt
 from vespiary_codec.wire.stomp.errors import RemoteProtocolError
 from vespiary_codec.wire.stomp.escapes import unescape
@@ -156,7 +156,7 @@ def _native_of(message: StoredMessage) -> tuple[int, int, bytes, bytes] | None:
     native = message.properties.partition(END_OF_LINES)[2]
     if len(native) < NATIVE.size:
         return None
-    version, section, code, before_bytes = NATIVE.unpack_from(native)
+    version, section, code, _, before_bytes = NATIVE.unpack_from(native)
     footer_at = NATIVE.size + before_bytes
     if version != NATIVE_VERSION or footer_at > len(native):
         return None
@@ -204,16 +204,25 @@ def _header(lines: bytes, message: StoredMessage, now_ms: int) -> bytes:
         expires = value_of(lines, b"expires") or ""
         if expires.isascii() and expires.isdigit() and expires != "0":
             ttl = min(max(int(expires) - now_ms, 1), _UINT_MAX)
-    return _header_of(is_durable, message.priority, ttl, message.deliveries)
+    is_first = not message.deliveries and _may_be_first(message)
+    return _header_of(is_durable, message.priority, ttl, message.deliveries, is_first)
+
+
+def _may_be_first(message: StoredMessage) -> bool:
+    """Return whether its sender set first-acquirer; those of other protocols cannot."""
+    native = message.properties.partition(END_OF_LINES)[2]
+    if message.protocol != PROTOCOL or len(native) < NATIVE.size:
+        return False
+    return bool(NATIVE.unpack_from(native)[3] & FIRST_ACQUIRER)
 
 
 @lru_cache(1024)
-def _header_of(is_durable: bool, priority: int, ttl: int, deliveries: int) -> bytes:
+def _header_of(is_durable: bool, priority: int, ttl: int, deliveries: int, is_first: bool) -> bytes:
     header = Header(
         durable=is_durable,
         priority=UByte(priority),
         ttl=UInt(ttl) if ttl else None,
-        first_acquirer=not deliveries,
+        first_acquirer=is_first,
         delivery_count=UInt(deliveries),
     )
     return encode_section(Section.HEADER, header)

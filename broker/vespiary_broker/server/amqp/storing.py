@@ -48,7 +48,7 @@ from vespiary_codec.wire.amqp import (
     read_sections,
     sections,
 )
-from vespiary_codec.wire.amqp.native_part import NATIVE, NATIVE_VERSION
+from vespiary_codec.wire.amqp.native_part import FIRST_ACQUIRER, NATIVE, NATIVE_VERSION
 from vespiary_codec.wire.amqp.values import Float, ULong
 from vespiary_codec.wire.stomp.properties import TRANSPORT_HEADERS
 
@@ -205,7 +205,7 @@ class Taken(NamedTuple):
             for name, value in self.application.items()
             if not name or text_of(value) is None
         ]
-        if len(self.native) > NATIVE.size + NATIVE.unpack_from(self.native)[3]:
+        if len(self.native) > NATIVE.size + NATIVE.unpack_from(self.native)[4]:
             found.append("footer")
         text = " ".join(found)
         return text if len(text) <= _OMITTED_CHARACTERS else f"{text[:_OMITTED_CHARACTERS]}…"
@@ -444,12 +444,14 @@ def _taken(
         elif one.section is Section.FOOTER:
             footer = data[one.begin : one.end]
         values[one.section] = value
+    header = values.get(Section.HEADER) or Header()
+    flags = FIRST_ACQUIRER if header.first_acquirer else 0
     return Taken(
-        values.get(Section.HEADER) or Header(),
+        header,
         values.get(Section.PROPERTIES) or MessageProperties(),
         values.get(Section.MESSAGE_ANNOTATIONS) or {},
         values.get(Section.APPLICATION_PROPERTIES) or {},
-        NATIVE.pack(NATIVE_VERSION, section, code, len(before)) + before + footer,
+        NATIVE.pack(NATIVE_VERSION, section, code, flags, len(before)) + before + footer,
         body,
         not section and bool(body),
         code in _STRINGS,

@@ -1,7 +1,7 @@
 """What is stored of an AMQP message behind its header lines (journal-format.md §3.2.1).
 
-Owns the head of that part, the way to the application properties with their types, and the one
-change that a broker makes there. Must never raise for what cannot be read: it was checked when it
+Owns the head of that part, the way to the application properties with their types, and the
+changes that a broker makes there. Must never raise for what cannot be read: it was checked when it
 came. Read by selectors, changed for dead letters; written by `storing` of AMQP's sessions.
 """
 
@@ -21,9 +21,12 @@ from vespiary_codec.wire.amqp.messages import (
     read_sections,
 )
 
-NATIVE: Final = struct.Struct(">BBBxI")
-"""version, section of the body, format code of its value, bytes of the sections before the body."""
+NATIVE: Final = struct.Struct(">BBBBI")
+"""version, section of the body, format code of its value, flags, bytes of the sections before the
+body."""
 NATIVE_VERSION: Final = 1
+FIRST_ACQUIRER: Final = 1
+"""Flag: the sender set first-acquirer, and no consumer had it before it was written here."""
 
 _WIDTHS: Final = {b"\xc0": 1, b"\xc1": 1, b"\xd0": 4, b"\xd1": 4}
 """Bytes of the size behind the code of a list or a map."""
@@ -33,6 +36,7 @@ _SIZED: Final = (0xA, 0xB, 0xC, 0xD, 0xE, 0xF)
 _SHORT_STRING: Final = 0xA1
 _DESCRIPTOR: Final = b"\x00\x53"
 _CODE_AT: Final = 3
+_FLAGS_AT: Final = 3
 
 
 def application_properties(native: bytes, names: Collection[str]) -> dict[str, Any]:
@@ -46,7 +50,7 @@ def application_properties(native: bytes, names: Collection[str]) -> dict[str, A
     """
     if len(native) < NATIVE.size or native[0] != NATIVE_VERSION:
         return {}
-    end = NATIVE.size + NATIVE.unpack_from(native)[3]
+    end = NATIVE.size + NATIVE.unpack_from(native)[4]
     at = NATIVE.size
     try:
         while at < end:
@@ -101,7 +105,7 @@ def without_expiry(native: bytes) -> bytes:
     """
     if len(native) < NATIVE.size or native[0] != NATIVE_VERSION:
         return native
-    version, section, code, size = NATIVE.unpack_from(native)
+    version, section, code, flags, size = NATIVE.unpack_from(native)
     end = NATIVE.size + size
     before = native[NATIVE.size : end]
     try:
@@ -114,8 +118,20 @@ def without_expiry(native: bytes) -> bytes:
                 Section.PROPERTIES, dataclasses.replace(value, absolute_expiry_time=None)
             )
             before = before[: place.begin] + changed + before[place.end :]
-            return NATIVE.pack(version, section, code, len(before)) + before + native[end:]
+            return NATIVE.pack(version, section, code, flags, len(before)) + before + native[end:]
     return native
+
+
+def without_first_acquirer(native: bytes) -> bytes:
+    """Return the part of a message that another link may have acquired (AMQP 1.0 §3.2.1).
+
+    Args:
+        native: What stands behind the lines.
+    """
+    if len(native) < NATIVE.size or native[0] != NATIVE_VERSION:
+        return native
+    flags = native[_FLAGS_AT] & ~FIRST_ACQUIRER
+    return native[:_FLAGS_AT] + bytes([flags]) + native[_FLAGS_AT + 1 :]
 
 
 def _section_bytes(data: bytes, at: int) -> int:

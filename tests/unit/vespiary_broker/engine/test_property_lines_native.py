@@ -7,11 +7,21 @@ from types import SimpleNamespace
 from vespiary_broker.engine.groups import closes_group, group_id_of
 from vespiary_broker.engine.ingress import ingress_stamp
 from vespiary_broker.engine.message_times import MessageTimes, read_times, stamp
-from vespiary_broker.engine.original_headers import unrouted_properties
+from vespiary_broker.engine.original_headers import acquired_properties, unrouted_properties
 from vespiary_broker.engine.property_lines import is_escaped, value_of, with_lines, without
+from vespiary_broker.engine.restaging import Rewrite
 from vespiary_broker.engine.selection.message_values import values_of
+from vespiary_broker.engine.transfers import _Sent
 from vespiary_broker.server.amqp.storing import take
-from vespiary_codec.wire.amqp import AmqpLimits, MessageProperties, Section, encode_section
+from vespiary_codec.journal.transfer import TransferMessage
+from vespiary_codec.wire.amqp import (
+    AmqpLimits,
+    Header,
+    MessageProperties,
+    Section,
+    encode_section,
+)
+from vespiary_codec.wire.amqp.native_part import FIRST_ACQUIRER
 from vespiary_codec.wire.amqp.values import Symbol, Timestamp
 from vespiary_codec.wire.stomp.properties import parse_properties, properties_for_version
 from vespiary_spec.settings import AddressSettings
@@ -68,3 +78,25 @@ def test_a_moved_message_of_amqp_loses_its_expiry_in_both_forms() -> None:
     )
     expected = take(without_it + rest + body + footer, AmqpLimits()).native
     assert moved.partition(b"\0")[2] == expected
+
+
+def test_a_message_that_was_acquired_and_is_written_again_has_no_first_acquirer() -> None:
+    header = encode_section(Section.HEADER, Header(first_acquirer=True))
+    sent = header + encode_section(Section.AMQP_VALUE, "body")
+    stored = take(sent, AmqpLimits()).stored_properties("q")
+    lines, _, native = stored.partition(b"\0")
+    assert native[3] == FIRST_ACQUIRER
+    expected = lines + b"\0" + native[:3] + b"\0" + native[4:]
+    assert acquired_properties(stored) == expected
+    assert acquired_properties(expected) == expected
+    assert acquired_properties(LINES) == LINES
+    short, other = LINES + b"\0\1\1\1\1", LINES + b"\0\2" + native[1:]
+    assert (acquired_properties(short), acquired_properties(other)) == (short, other)
+    queue = SimpleNamespace(address=SimpleNamespace(name="q"))
+    for deliveries in (0, 1):
+        view = SimpleNamespace(properties=stored, deliveries=deliveries)
+        rewrite = Rewrite(target=queue, priority=4)  # type: ignore[arg-type]
+        written = rewrite.properties_of(view, queue)  # type: ignore[arg-type]
+        handed_over = _Sent(TransferMessage(1, stored, b"", 0, 3, 4, deliveries), None).properties
+        for properties in (written, handed_over):
+            assert properties.partition(b"\0")[2][3] == (0 if deliveries else FIRST_ACQUIRER)

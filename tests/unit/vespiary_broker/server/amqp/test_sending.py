@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from vespiary_broker.engine.departures import leave
+from vespiary_broker.engine.moves import Reason
 from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.engine.selection.selector import prepare_parser
 from vespiary_codec.wire.amqp import (
@@ -307,6 +309,72 @@ async def test_modified_with_delivery_failed_is_counted(rig: ServerRig) -> None:
     await rig.settle()
     ((_, again),) = peer.messages()
     assert header_of(again).delivery_count == 1
+    assert header_of(again).first_acquirer is False
+
+
+@pytest.mark.parametrize("is_priority_usual", [True, False])
+@pytest.mark.parametrize(
+    ("said", "expected"), [(None, False), (False, False), (True, True), ("STOMP", False)]
+)
+@with_rig()
+async def test_first_acquirer_is_true_if_the_sender_and_the_broker_say_so(
+    rig: ServerRig, said: object, expected: bool, is_priority_usual: bool
+) -> None:
+    """The core sends messages with the usual priority, Python the others."""
+    priority = 4 if is_priority_usual else 5
+    if said == "STOMP":
+        peer = rig.peer()
+        await peer.login()
+        peer.send(b"SEND\ndestination:/queue/a\npriority:%d\n\nx\0" % priority)
+    else:
+        header: dict[str, Any] = {"priority": UByte(priority)}
+        header |= {} if said is None else {"first_acquirer": said}
+        sender = await client(rig)
+        await sender.sender("/queue/a")
+        sender.send(message(header=header))
+    await rig.flush()
+    reader = await client(rig)
+    await reader.receiver("/queue/a", credit=5)
+    ((_, first),) = reader.messages()
+    assert header_of(first).first_acquirer is expected
+    reader.settle(0, state=Modified(delivery_failed=True))
+    await rig.settle()
+    ((_, again),) = reader.messages()
+    assert header_of(again).first_acquirer is False
+
+
+@pytest.mark.parametrize("is_retried", [False, True])
+@pytest.mark.parametrize("is_amqp", [False, True])
+@with_rig(settings={"#": DEAD})
+async def test_a_message_that_was_moved_has_no_first_acquirer(
+    rig: ServerRig, is_amqp: bool, is_retried: bool
+) -> None:
+    if is_amqp:
+        sender = await client(rig)
+        await sender.sender("/queue/a")
+        sender.send(message(header={"first_acquirer": True}))
+    else:
+        peer = rig.peer()
+        await peer.login()
+        peer.send(b"SEND\ndestination:/queue/a\n\nx\0")
+    await rig.flush()
+    reader = await client(rig)
+    await reader.receiver("/queue/a", credit=1)
+    ((_, first),) = reader.messages()
+    assert header_of(first).first_acquirer is is_amqp
+    reader.settle(0, state=Rejected())
+    await rig.flush()
+    await rig.flush()
+    if is_retried:
+        dead = rig.engine.registry.queues["dead"]
+        (view,) = rig.core.look(dead.id, 0, 1).messages
+        assert leave(rig.core, rig.engine.fates.mover, dead, view, Reason.RETRIED)
+        rig.cycle.touch()
+        await rig.flush()
+        await rig.flush()
+    another = await client(rig)
+    await another.receiver("/queue/a" if is_retried else "/queue/dead", credit=1)
+    ((_, again),) = another.messages()
     assert header_of(again).first_acquirer is False
 
 
