@@ -53,6 +53,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     data = folder / "data"
     data.mkdir(mode=0o700)
     users = [make_user("alice", "secret", iterations=4096)]
+    users.append(make_user("root", "secret", roles=("admin",), iterations=4096))
     (data / "users").write_text(format_users(users))
     with BrokerProcess(data, configuration=configuration) as process:
         yield process
@@ -60,7 +61,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 def connections(broker: BrokerProcess, listener: str) -> list[str]:
     """Return the peers of a listener's connections, as the API shows them."""
-    host = f"http://alice@127.0.0.1:{broker.port('http')}"
+    host = f"http://root@127.0.0.1:{broker.port('http')}"
     password = broker.data.parent / "password"
     password.write_text("secret")
     password.chmod(0o600)

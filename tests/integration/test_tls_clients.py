@@ -178,6 +178,7 @@ def running(folder: Path) -> Iterator[BrokerProcess]:
         "  - {name: clear, port: 0}\n"
     )
     users = [make_user(name, "secret", iterations=4096) for name in ("alice", "bob")]
+    users.append(make_user("root", "secret", roles=("admin",), iterations=4096))
     (data / "users").write_text(format_users(users))
     with BrokerProcess(data, configuration=configuration) as process:
         yield process
@@ -218,7 +219,7 @@ def users_of(broker: BrokerProcess, listener: str) -> list[str]:
     password = broker.data.parent / "password"
     password.write_text("secret")
     password.chmod(0o600)
-    api = ApiClient(f"http://alice@127.0.0.1:{broker.port('http')}", password)
+    api = ApiClient(f"http://root@127.0.0.1:{broker.port('http')}", password)
     return [each["user"] for each in api.items("/connections") if each["listener"] == listener]
 
 

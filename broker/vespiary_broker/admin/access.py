@@ -12,7 +12,7 @@ import base64
 import binascii
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from vespiary_broker.admin.ports import Broker
@@ -20,6 +20,9 @@ from vespiary_broker.admin.problems import Refused, refused
 from vespiary_broker.engine.logins import Check, Principal
 from vespiary_broker.server.listener import is_loopback
 from vespiary_spec.errors import LoginRefused
+
+if TYPE_CHECKING:
+    from vespiary_broker.admin.route import Route
 
 ADMIN_ROLE: Final = "admin"
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="vespiary", charset="UTF-8"'}
@@ -113,16 +116,31 @@ class Access:
         finally:
             self._waiting -= 1
 
-    def check_change(self, principal: Principal) -> None:
-        """Check that somebody may change something.
+    def check(self, principal: Principal, route: Route) -> None:
+        """Check that somebody may call an operation about which no rules decide.
 
         Raises:
             Refused: 403: it needs the role `admin`.
         """
+        if route.is_change:
+            self.check_administrator(principal, "may look but not change")
+        elif route.is_private:
+            self.check_administrator(principal, f"may not see what {route.operation} tells")
+
+    def check_administrator(self, principal: Principal, what: str) -> None:
+        """Check that somebody is an administrator.
+
+        Args:
+            principal: Who asks.
+            what: What others may not, as the rest of a sentence.
+
+        Raises:
+            Refused: 403: it is none.
+        """
         if not is_administrator(principal):
             raise Refused(
                 403,
-                f"The user {principal.name} may look but not change: that needs the role "
+                f"The user {principal.name} {what}: that needs the role "
                 f"{ADMIN_ROLE} (`vespiary user add NAME --role {ADMIN_ROLE}`).",
             )
 

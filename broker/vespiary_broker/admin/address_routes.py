@@ -87,6 +87,7 @@ ADDRESS_ROUTES: Final = (
         answers={200: records.DuplicateIds},
         problems=(400, 404),
         query=(PAGE[0],),
+        is_private=True,
     ),
     Route(
         method="DELETE",

@@ -20,6 +20,7 @@ CLIENT_ROUTES: Final = (
         handler=Api.connections,
         answers={200: records.ConnectionPage},
         query=PAGE,
+        is_private=True,
     ),
     Route(
         method="DELETE",
@@ -44,6 +45,7 @@ CLIENT_ROUTES: Final = (
                 name="queue", kind=str, default=None, description="Only those of this queue."
             ),
         ),
+        is_private=True,
     ),
     Route(
         method="GET",

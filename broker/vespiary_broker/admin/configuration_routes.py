@@ -18,6 +18,7 @@ CONFIGURATION_ROUTES: Final = (
         tag="configuration",
         handler=configuration.show_configuration,
         answers={200: configuration_records.Configuration},
+        is_private=True,
     ),
     Route(
         method="POST",

@@ -246,7 +246,7 @@ class Site:
 
     def _transfer(self, take: Callable[[web.Request], Awaitable[dict[str, Any]]]) -> Handler:
         async def endpoint(request: web.Request) -> web.Response:
-            self._access.check_change(request[_PRINCIPAL])
+            self._access.check_administrator(request[_PRINCIPAL], "may look but not change")
             answer = msgspec.json.encode(await take(request))
             return web.Response(body=answer, content_type="application/json")
 
@@ -258,8 +258,8 @@ class Site:
         async def endpoint(request: web.Request) -> web.Response:
             principal = request[_PRINCIPAL]
             is_ruled = permissions.is_ruled(self._broker, route, principal)
-            if route.is_change and not is_ruled:
-                self._access.check_change(principal)
+            if not is_ruled:
+                self._access.check(principal, route)
             call = await _read_call(route, request)
             if is_ruled:
                 permissions.check(self._broker, route, principal, call)

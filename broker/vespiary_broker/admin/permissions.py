@@ -123,7 +123,7 @@ NEEDED: Final[Mapping[str, Needed]] = {
     **dict.fromkeys(
         (
             *("changeAddress", "pauseAddress", "resumeAddress"),
-            *("clearDuplicateIds", "resetAddressCounter"),
+            *("showDuplicateIds", "clearDuplicateIds", "resetAddressCounter"),
         ),
         _of_address(Permission.MANAGE),
     ),

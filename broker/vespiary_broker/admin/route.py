@@ -51,6 +51,8 @@ class Route:
         query: Parameters of the query.
         body: Record of the request's body; None for none.
         text_type: Media type of answers that are text or bytes; empty for records as JSON.
+        is_private: Whether it tells what not everybody who is logged in may know: it needs an
+            administrator, as changes do, or the permission that `permissions` says.
     """
 
     method: str
@@ -63,6 +65,7 @@ class Route:
     query: tuple[QueryParameter, ...] = ()
     body: type[records.Body] | None = None
     text_type: str = ""
+    is_private: bool = False
 
     @property
     def summary(self) -> str:

@@ -122,11 +122,11 @@ async def test_only_so_many_logins_wait_for_the_hash(
 async def test_nobody_needs_a_login_while_there_are_no_users():
     local = Access(MemoryBroker(), "127.0.0.1")
     principal = await local.login({}, "127.0.0.1")
-    local.check_change(principal)
+    local.check_administrator(principal, "may not")
 
 
 def test_changes_need_the_role(local: Access):
-    local.check_change(Principal("root", frozenset({"admin"})))
+    local.check_administrator(Principal("root", frozenset({"admin"})), "may not")
     with pytest.raises(Refused) as refusal:
-        local.check_change(Principal("alice", frozenset({"reader"})))
+        local.check_administrator(Principal("alice", frozenset({"reader"})), "may not")
     assert refusal.value.status == 403
