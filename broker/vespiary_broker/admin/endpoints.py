@@ -29,6 +29,7 @@ from aiohttp import web
 
 from vespiary_broker.admin import metrics, openapi, permissions
 from vespiary_broker.admin.access import Access
+from vespiary_broker.admin.first_bytes import PROBE_PATHS, client_of
 from vespiary_broker.admin.handlers import Api, Call
 from vespiary_broker.admin.ports import Broker
 from vespiary_broker.admin.problems import MEDIA_TYPE, Refused, refused
@@ -103,8 +104,8 @@ class Site:
         application = web.Application(middlewares=[self._guard], client_max_size=BODY_BYTES_MAX)
         router = application.router
         router.add_get("/", self._show_page)
-        router.add_get("/healthz", self._healthz)
-        router.add_get("/readyz", self._readyz)
+        for path in PROBE_PATHS:
+            router.add_get(path, self._probe)
         router.add_get("/metrics", self._metrics)
         router.add_get(f"{BASE}/openapi.json", self._openapi)
         transfers = TransferEndpoints(self._broker)
@@ -136,6 +137,12 @@ class Site:
         """Open connections."""
         server = self._runner.server
         return 0 if server is None else len(server.connections)
+
+    def count_of(self, client: str) -> int:
+        """Return how many open connections come from a client (`first_bytes.client_of`)."""
+        server = self._runner.server
+        connections = [] if server is None else server.connections
+        return sum(client_of(connection.transport) == client for connection in connections)
 
     def sweep(self, now_s: float, idle_s: float) -> None:
         """Close connections that have had no complete request for too long.
@@ -205,7 +212,7 @@ class Site:
             Refused: Not this request.
         """
         path = request.path
-        if path in ("/healthz", "/readyz"):
+        if path in PROBE_PATHS:
             return
         self._access.check_place(request.headers)
         if path == "/metrics" and self._access.is_local:
@@ -215,15 +222,37 @@ class Site:
 
     # --- probes, metrics, page ------------------------------------------------------------------
 
-    async def _healthz(self, _: web.Request) -> web.Response:
-        reason = self._broker.failed_reason
-        return _probe(reason, "alive")
+    def answer_probe(self, request: bytes) -> bytes:
+        """Return the answer to a probe as bytes of HTTP, for the last answer of a connection.
 
-    async def _readyz(self, _: web.Request) -> web.Response:
-        """A full disk is no reason: consumers have to come to make room. It is said, though."""
-        blocked = self._broker.blocked_reason
-        good = f"ready\nproducers wait: {blocked}" if blocked else "ready"
-        return _probe(self._broker.not_ready_reason, good)
+        Args:
+            request: The request; it begins as one of a probe does.
+        """
+        method, path, _ = request.split(b" ", 2)
+        status, text = self._probed(path.decode())
+        lines = {**_HEADERS, "Content-Type": "text/plain; charset=utf-8", "Connection": "close"}
+        lines["Content-Length"] = str(len(text.encode()))
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        body = "" if method == b"HEAD" else text
+        return f"HTTP/1.1 {status.value} {status.phrase}\r\n{head}\r\n{body}".encode()
+
+    async def _probe(self, request: web.Request) -> web.Response:
+        status, text = self._probed(request.path)
+        return web.Response(status=status, text=text)
+
+    def _probed(self, path: str) -> tuple[HTTPStatus, str]:
+        """Return what a probe is told.
+
+        A full disk is no reason not to be ready: consumers have to come to make room. The answer
+        says so, though.
+        """
+        if path == "/healthz":
+            reason, good = self._broker.failed_reason, "alive"
+        else:
+            blocked = self._broker.blocked_reason
+            good = f"ready\nproducers wait: {blocked}" if blocked else "ready"
+            reason = self._broker.not_ready_reason
+        return HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK, f"{reason or good}\n"
 
     async def _metrics(self, request: web.Request) -> web.Response:
         async with self._scrape:  # many at once would hold many copies
@@ -315,10 +344,6 @@ async def _read_call(route: Route, request: web.Request) -> Call:
         )
     except ValueError as error:
         raise Refused(400, str(error)) from error
-
-
-def _probe(reason: str, good: str) -> web.Response:
-    return web.Response(text=f"{reason or good}\n", status=503 if reason else 200)
 
 
 def _problem(request: web.Request, refusal: Refused) -> web.Response:

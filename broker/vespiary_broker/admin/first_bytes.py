@@ -13,18 +13,47 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from vespiary_broker.server.address_limits import network_of
+from vespiary_broker.server.deadline import Deadline
+
+PROBE_PATHS: Final = ("/healthz", "/readyz")
+_PROBES: Final = tuple(
+    f"{method} {path} ".encode() for method in ("GET", "HEAD") for path in PROBE_PATHS
+)
 WEBSOCKET: Final = (b"GET /ws ", b"GET /ws?")
 """How the handshake of a WebSocket begins."""
 
+HEAD_BYTES_MAX: Final = 8 * 1024
+"""Longest head of a request that is waited for here."""
+_HEAD_END: Final = b"\r\n\r\n"
+
 Take = Callable[[asyncio.Transport, bytes], object]
+
+
+def is_probe(data: bytes) -> bool:
+    """Return whether a connection begins with a probe request."""
+    return data.startswith(_PROBES)
+
+
+def is_head_whole(data: bytes) -> bool:
+    """Return whether the head of a request is complete, or too long to wait for."""
+    return _HEAD_END in data or len(data) > HEAD_BYTES_MAX
+
+
+def client_of(transport: asyncio.BaseTransport | None) -> str:
+    """Return what a connection's client counts as (`network_of`); empty: it is gone."""
+    place = None if transport is None else transport.get_extra_info("peername")
+    return network_of(str(place[0])) if place else ""
 
 
 class FirstBytes(asyncio.Protocol):
     """One connection, until it is known what it is.
 
     Args:
-        waiting: All connections that are not known; this one is among them for its time.
-        http: Makes the protocol of a connection that speaks HTTP.
+        waiting: All connections that are not known, the oldest first; this one is among them for
+            its time.
+        http: Returns the protocol of a connection that speaks HTTP, from what was read of it and
+            the client that it comes from (`client_of`); None: more has to be read first.
         find_take: Returns what takes a connection that begins as a WebSocket does, with what was
             read of it; None where there are no WebSockets now: aiohttp says so.
         patience_s: Seconds that the first bytes may take.
@@ -32,8 +61,8 @@ class FirstBytes(asyncio.Protocol):
 
     def __init__(
         self,
-        waiting: set[FirstBytes],
-        http: Callable[[], asyncio.Protocol],
+        waiting: dict[FirstBytes, None],
+        http: Callable[[bytes, str], asyncio.Protocol | None],
         find_take: Callable[[], Take | None],
         patience_s: float,
     ) -> None:
@@ -43,14 +72,14 @@ class FirstBytes(asyncio.Protocol):
         self._patience_s = patience_s
         self._data = b""
         self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._deadline: Deadline | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the first bytes."""
         self._transport = transport  # type: ignore[assignment]  # uvloop's has no common base
-        self._waiting.add(self)
+        self._waiting[self] = None
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._patience_s, self.close)
+        self._deadline = Deadline(loop, self._patience_s, lambda _: self.close())
 
     def data_received(self, data: bytes) -> None:
         """Hand the connection over as soon as it is known what it is."""
@@ -61,11 +90,14 @@ class FirstBytes(asyncio.Protocol):
             assert self._transport is not None
             take(self._transport, self._data)
         elif take is None or not any(each.startswith(self._data) for each in WEBSOCKET):
-            self._leave()
-            self._become_http()
+            protocol = self._http(self._data, client_of(self._transport))
+            if protocol is not None:
+                self.become(protocol)
 
-    def _become_http(self) -> None:
-        transport, protocol = self._transport, self._http()
+    def become(self, protocol: asyncio.Protocol) -> None:
+        """Hand the connection to another protocol, with what was read of it."""
+        self._leave()
+        transport = self._transport
         assert transport is not None
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
@@ -81,6 +113,6 @@ class FirstBytes(asyncio.Protocol):
         self._transport.close()
 
     def _leave(self) -> None:
-        self._waiting.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._waiting.pop(self, None)
+        if self._deadline is not None:
+            self._deadline.cancel()

@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.admin.access import Access
-from vespiary_broker.admin.first_bytes import FirstBytes, Take
+from vespiary_broker.admin.first_bytes import FirstBytes, Take, is_head_whole, is_probe
 from vespiary_broker.admin.ports import Broker
 from vespiary_broker.server.listener import is_loopback, not_listening
 from vespiary_spec.errors import ConfigError
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from vespiary_broker.admin.endpoints import Site
 
 CONNECTIONS_MAX: Final = 256
+PER_CLIENT_MAX: Final = 128
+"""Connections of one IPv4 address, or one /64 of IPv6, so that no client takes all of them."""
+WAITING_MIN: Final = 16
+"""Connections that may be about to say what they are, even while all connections are taken."""
 IDLE_S: Final = 15.0
 """A connection without a request, or with one that is not complete, ends after this time."""
 _SWEEP_S: Final = 5.0
@@ -36,7 +40,7 @@ _PATIENCE_S: Final = 0.5
 _AGAIN_S: Final = 0.5
 """Time between two tries to import what answers."""
 _LINGERING_MAX: Final = 64
-"""Connections that are turned away and read on at the same time; more are closed at once."""
+"""Connections with their last answer that are read on at the same time; more are closed at once."""
 _LINGER_S: Final = 1.0
 _BUSY: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
@@ -195,13 +199,27 @@ class AdminServer:
         loop = asyncio.get_running_loop()
         factory = await site.open()
 
-        waiting: set[FirstBytes] = set()
-        lingering: set[_Busy] = set()
+        waiting: dict[FirstBytes, None] = {}
+        lingering: set[_LastAnswer] = set()
+
+        def make_http(data: bytes, client: str) -> asyncio.Protocol | None:
+            count = site.connection_count
+            if count < CONNECTIONS_MAX and (
+                count < PER_CLIENT_MAX or site.count_of(client) < PER_CLIENT_MAX
+            ):
+                return factory()
+            if not is_probe(data):
+                return _LastAnswer(_BUSY, lingering)
+            # Answered here: a probe takes none of the connections, and nobody can take its place.
+            if not is_head_whole(data):
+                return None
+            return _LastAnswer(site.answer_probe(data), lingering)
 
         def make_protocol() -> asyncio.BaseProtocol:
-            if site.connection_count + len(waiting) >= CONNECTIONS_MAX:
-                return _Busy(lingering)
-            return FirstBytes(waiting, factory, lambda: self.on_websocket, IDLE_S)
+            if len(waiting) >= max(CONNECTIONS_MAX - site.connection_count, WAITING_MIN):
+                # It has been silent, or kept its request back, for longer than the others.
+                next(iter(waiting)).become(_LastAnswer(_BUSY, lingering))
+            return FirstBytes(waiting, make_http, lambda: self.on_websocket, IDLE_S)
 
         server = await loop.create_server(make_protocol, sock=listening)
         self._served.set()
@@ -215,30 +233,32 @@ class AdminServer:
                     continue
         finally:
             server.close()
-            unanswered: list[FirstBytes | _Busy] = [*waiting, *lingering]
+            unanswered: list[FirstBytes | _LastAnswer] = [*waiting, *lingering]
             for each in unanswered:
                 each.close()
             await site.close()
 
 
-class _Busy(asyncio.Protocol):
-    """Turns a connection away, because there are too many.
+class _LastAnswer(asyncio.Protocol):
+    """Answers once and closes the connection, because there are too many.
 
     What the client still sends is read and discarded for a moment: closing a socket with unread
     bytes resets the connection, and a client that is sending would see that, not the answer.
 
     Args:
+        answer: The answer, head and body.
         lingering: All connections that are read so; this one is among them until it is closed.
     """
 
-    def __init__(self, lingering: set[_Busy]) -> None:
+    def __init__(self, answer: bytes, lingering: set[_LastAnswer]) -> None:
+        self._answer = answer
         self._lingering = lingering
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # uvloop's has no common base
-        self._transport.write(_BUSY)  # type: ignore[union-attr]
+        self._transport.write(self._answer)  # type: ignore[union-attr]
         if len(self._lingering) >= _LINGERING_MAX:
             self.close()
             return

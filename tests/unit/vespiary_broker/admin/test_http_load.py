@@ -21,7 +21,7 @@ import pytest
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.web_protocol import RequestHandler
 
-from vespiary_broker.admin import server
+from vespiary_broker.admin import first_bytes, server
 from vespiary_testkit import product_loop
 from vespiary_testkit.admin_rig import AdminRig, admin_rig, queue_state
 from vespiary_testkit.waiting import WAIT_S, wait_for
@@ -205,8 +205,8 @@ def test_those_that_are_too_many_are_told_so_while_they_send(
             held.sendall(PROBE)
             assert held.recv(12) == b"HTTP/1.1 200"
         for _ in range(3):
-            found = ask_at_once(rig, [(PROBE, 1), (QUEUE, 1), (TOO_LONG, 1)] * 20)
-            assert found == [[(503, b"")]] * 60
+            found = ask_at_once(rig, [(QUEUE, 1), (TOO_LONG, 1)] * 20)
+            assert found == [[(503, b"")]] * 40
             for _ in range(20):
                 answer = rig.call("POST", "/api/v1/queues", data=bytes(60_000))
                 assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
@@ -220,6 +220,7 @@ def test_one_that_is_turned_away_and_stays_is_closed(
     for lingering in (1, 0):  # none may linger in the second round
         monkeypatch.setattr(server, "_LINGERING_MAX", lingering)
         with connect(rig) as connection:
+            connection.sendall(QUEUE)
             assert connection.recv(12) == b"HTTP/1.1 503"
             while connection.recv(100):
                 pass
@@ -247,6 +248,73 @@ def test_it_stops_with_clients_that_were_turned_away(monkeypatch: pytest.MonkeyP
         with admin_rig() as rig:
             left = [stack.enter_context(connect(rig)) for _ in range(3)]
             for connection in left:
+                connection.sendall(QUEUE)
                 assert connection.recv(12) == b"HTTP/1.1 503"
         for connection in left:
             _wait_reset(connection)
+
+
+@pytest.mark.parametrize("limit", ["CONNECTIONS_MAX", "PER_CLIENT_MAX"])
+def test_probes_are_answered_while_all_connections_are_taken(
+    rig: AdminRig, monkeypatch: pytest.MonkeyPatch, limit: str
+):
+    """They take no connection, so nobody can take theirs, with whole requests or begun ones."""
+    monkeypatch.setattr(server, limit, 4)
+    with ExitStack() as stack:
+        for _ in range(4):
+            held = stack.enter_context(connect(rig))
+            held.sendall(DOCUMENT)
+            assert held.recv(12) == b"HTTP/1.1 200"
+        for begun in (b"GET /healthz ", PROBE[:-1], b"GET /ws"):
+            for _ in range(2 * server.WAITING_MIN):
+                stack.enter_context(connect(rig)).sendall(begun)
+        for probe in (PROBE, PROBE.replace(b"GET /healthz", b"HEAD /readyz")):
+            for _ in range(2 * server.WAITING_MIN):
+                with connect(rig) as connection:
+                    connection.sendall(probe)
+                    answer = b"".join(iter(lambda: connection.recv(4096), b""))
+                    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+                    assert answer.endswith(b"\r\n\r\nalive\n" if probe is PROBE else b"\r\n\r\n")
+        with connect(rig) as connection:
+            connection.sendall(PROBE[:20])
+            connection.sendall(PROBE[20:])
+            assert connection.recv(12) == b"HTTP/1.1 200"
+        assert ask_at_once(rig, [(QUEUE, 1)]) == [[(503, b"")]]
+
+
+def test_a_probe_that_never_ends_is_answered(rig: AdminRig, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server, "CONNECTIONS_MAX", 0)
+    with connect(rig) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * first_bytes.HEAD_BYTES_MAX)
+        assert connection.recv(12) == b"HTTP/1.1 200"
+
+
+def test_silent_connections_make_room_the_oldest_first(
+    rig: AdminRig, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(server, "CONNECTIONS_MAX", 4)
+    monkeypatch.setattr(server, "WAITING_MIN", 2)
+    with ExitStack() as stack:
+        silent = [stack.enter_context(connect(rig)) for _ in range(12)]
+        for connection in silent[:8]:
+            assert connection.recv(12) == b"HTTP/1.1 503"
+        found = ask_at_once(rig, [(PROBE, 1), (QUEUE, 1)])
+        assert [status for ((status, _),) in found] == [200, 201]
+        assert rig.get("/healthz").status == 200
+        silent[-1].sendall(PROBE)
+        assert silent[-1].recv(12) == b"HTTP/1.1 200"
+
+
+def test_one_address_does_not_take_all_connections(rig: AdminRig, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server, "PER_CLIENT_MAX", 3)
+    with ExitStack() as stack:
+        for _ in range(3):
+            held = stack.enter_context(connect(rig))
+            held.sendall(DOCUMENT)
+            assert held.recv(12) == b"HTTP/1.1 200"
+        assert ask_at_once(rig, [(QUEUE, 1)]) == [[(503, b"")]]
+        with socket.create_connection(
+            ("127.0.0.1", rig.port), timeout=WAIT_S, source_address=("127.0.0.2", 0)
+        ) as other:
+            other.sendall(QUEUE)
+            assert other.recv(12) in (b"HTTP/1.1 200", b"HTTP/1.1 201")

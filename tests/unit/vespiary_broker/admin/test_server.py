@@ -221,7 +221,8 @@ def test_too_many_connections_are_turned_away(monkeypatch: pytest.MonkeyPatch):
             for connection in held:
                 connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 assert connection.recv(12) == b"HTTP/1.1 200"
-            assert rig.get("/healthz").status == 503
+            assert rig.get("/api/v1/queues").status == 503
+            assert rig.get("/healthz").status == 200
         finally:
             for connection in held:
                 connection.close()

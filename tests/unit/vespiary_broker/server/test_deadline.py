@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
+from vespiary_broker.admin.first_bytes import FirstBytes
 from vespiary_broker.engine.users import make_user
 from vespiary_broker.server import cycle
 from vespiary_broker.server.deadline import Deadline
@@ -132,6 +133,35 @@ def test_turns_that_take_long_do_not_put_the_judgement_off() -> None:
             loop.call_soon(time.sleep, 2 * DELAY_S)
             await asyncio.sleep(0)
         assert judged
+
+    product_loop.run(scenario())
+
+
+def test_a_request_is_read_before_its_connection_is_closed_for_silence() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        client, broker = socket.socketpair()
+        transport, _ = await loop.create_connection(Reader, sock=broker)
+        requests = []
+
+        def http(data: bytes, _: str) -> None:
+            requests.append(data)
+
+        first = FirstBytes({}, http, lambda: None, DELAY_S)
+
+        def meanwhile() -> None:
+            transport.set_protocol(first)
+            first.connection_made(transport)
+            client.sendall(b"GET / HTTP/1.1\r\n")
+
+        try:
+            await stand_still(2 * DELAY_S, meanwhile)
+            await asyncio.sleep(0)  # the read
+            await asyncio.sleep(0)  # the judgement
+            assert requests == [b"GET / HTTP/1.1\r\n"]
+        finally:
+            first.close()
+            client.close()
 
     product_loop.run(scenario())
 
