@@ -44,7 +44,8 @@ class WebSocketLimits(
     allowed_origins: Annotated[
         tuple[str, ...],
         setting(
-            "Origins whose pages may open a WebSocket, such as `https://shop.example`; `*` is any. "
+            "Origins whose pages may open a WebSocket, such as `https://shop.example`; `*` is any, "
+            "but while nobody has to log in only those of this machine. "
             "Clients that are no browsers send no origin, and are let in.",
             change=Change.RESTART,
             max_length=100,

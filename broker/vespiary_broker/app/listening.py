@@ -77,7 +77,9 @@ def make_http_listener(
         proxy_protocol=False,
     )
     large = _large_limits(configuration, record_bytes_max) if has_large else None
-    return Listener(acceptor, record_bytes_max, timing, large)
+    made = Listener(acceptor, record_bytes_max, timing, large)
+    made.is_http = True
+    return made
 
 
 def _large_limits(configuration: Configuration, record_bytes_max: int) -> LargeLimits:

@@ -115,6 +115,7 @@ class Listener:
             ends first; None without TLS.
         handshakes: Its TLS handshakes.
         addresses: What each network address has of its connections.
+        is_http: Whether it stands behind the HTTP port, and takes WebSockets alone.
         certificate_refused: Why the TLS files as they are now were not taken; empty if they were.
 
     Args:
@@ -132,6 +133,7 @@ class Listener:
         large: LargeLimits | None = None,
     ) -> None:
         self.large = large
+        self.is_http = False
         stomp = acceptor.stomp
         self.acceptor = acceptor
         self.timing = timing or Timing()

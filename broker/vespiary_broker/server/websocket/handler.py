@@ -33,6 +33,7 @@ from vespiary_broker.server.protocol_handler import (
 from vespiary_broker.server.turns import REST
 from vespiary_broker.server.websocket.handshake import (
     Declined,
+    OriginRule,
     http_answer,
     open_websocket,
 )
@@ -95,7 +96,12 @@ class WebSocketHandler:
 
     def _take_head(self, data: bytes) -> None:
         self._head += data
-        found = open_websocket(self._head, self._limits, self._listener.acceptor.protocols)
+        rule = OriginRule.ANY
+        if self._cycle.engine.logins.is_open:
+            rule = OriginRule.LOCAL
+        elif self._listener.is_http:
+            rule = OriginRule.SAME
+        found = open_websocket(self._head, self._limits, self._listener.acceptor.protocols, rule)
         if found is None:
             self._connection.note_partial(is_partial=True)
             return

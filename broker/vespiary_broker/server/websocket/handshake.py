@@ -7,10 +7,13 @@ through wsproto. Source: RFC 6455 §4.2; the subprotocols' names are those of th
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Collection
 from dataclasses import dataclass
+from enum import Enum
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import urlsplit
 
 from wsproto import ConnectionType
 from wsproto.connection import Connection as Frames
@@ -31,6 +34,16 @@ SUBPROTOCOLS: Final = {
 }
 """What a subprotocol stands for; it is spoken where the acceptor speaks that."""
 _HEAD_END: Final = b"\r\n\r\n"
+
+
+class OriginRule(Enum):
+    """Which pages `*` lets in, as the value of `allowed-origins`."""
+
+    ANY = "any"
+    LOCAL = "local"
+    """Those of this machine, and of the place that they connect to: nobody has to log in."""
+    SAME = "same"
+    """Those of the place that they connect to, as for the rest of the HTTP port, with a login."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +98,7 @@ def http_answer(status: HTTPStatus, sentence: str) -> bytes:
 
 
 def open_websocket(
-    data: bytes, limits: WebSocketLimits, protocols: Collection[str]
+    data: bytes, limits: WebSocketLimits, protocols: Collection[str], rule: OriginRule
 ) -> Opened | Declined | None:
     """Return what becomes of a handshake; None: it is not complete.
 
@@ -93,6 +106,7 @@ def open_websocket(
         data: All bytes of the connection so far.
         limits: Bounds, and the origins that are let in.
         protocols: Those that the acceptor speaks.
+        rule: Which pages `*` in the origins lets in.
     """
     end = data.find(_HEAD_END)
     if end < 0 and len(data) <= limits.max_header_size:
@@ -111,7 +125,7 @@ def open_websocket(
         return _not_understood(error)
     if not isinstance(request, Request):
         return Declined("this is no handshake of a WebSocket")
-    declined = _check_request(request, limits)
+    declined = _check_request(request, limits, rule)
     if declined is not None:
         return declined
     subprotocol = next((s for s in request.subprotocols if SUBPROTOCOLS.get(s) in protocols), None)
@@ -136,7 +150,7 @@ def _not_understood(error: Exception) -> Declined:
     return Declined(f"the handshake of the WebSocket is wrong: {reason}")
 
 
-def _check_request(request: Request, limits: WebSocketLimits) -> Declined | None:
+def _check_request(request: Request, limits: WebSocketLimits, rule: OriginRule) -> Declined | None:
     """Return why a well-formed handshake is refused; None if it is not."""
     if request.target.partition("?")[0] != PATH:
         return Declined(f"WebSockets are at {PATH}", HTTPStatus.NOT_FOUND)
@@ -144,22 +158,56 @@ def _check_request(request: Request, limits: WebSocketLimits) -> Declined | None
     if len(keys) != 1:
         return Declined("the handshake of the WebSocket is wrong: it has more than one key")
     origins = [value for name, value in request.extra_headers if name == b"origin"]
-    if origins and not is_origin_allowed(origins, limits.allowed_origins):
+    allowed = limits.allowed_origins
+    if origins and not is_origin_allowed(origins, allowed, request.host, rule):
+        why = " while nobody has to log in" if rule is OriginRule.LOCAL and "*" in allowed else ""
         return Declined(
-            "pages of this origin may not connect (web-socket.allowed-origins)",
+            f"pages of this origin may not connect{why} (web-socket.allowed-origins)",
             HTTPStatus.FORBIDDEN,
         )
     return None
 
 
-def is_origin_allowed(origins: list[bytes], allowed: Collection[str]) -> bool:
+def is_origin_allowed(
+    origins: list[bytes],
+    allowed: Collection[str],
+    host: str = "",
+    rule: OriginRule = OriginRule.ANY,
+) -> bool:
     """Return whether a page may connect.
 
     Args:
         origins: The `Origin` headers; browsers send one, other clients mostly none.
-        allowed: Origins that are let in, `*` for all.
+        allowed: Origins that are let in, `*` for those of the rule.
+        host: The `Host` header.
+        rule: Which pages `*` lets in.
     """
-    if "*" in allowed:
-        return True
     known = {origin.lower().rstrip("/").encode() for origin in allowed}
-    return len(origins) == 1 and origins[0].lower() in known
+    if len(origins) == 1 and origins[0].lower() in known:
+        return True
+    if "*" not in allowed or rule is OriginRule.ANY:
+        return "*" in allowed
+    try:
+        page = urlsplit(origins[0].decode("ascii"))
+        page_host, own_host = page.hostname or "", urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    if len(origins) != 1:
+        return False
+    # A name that leads here may be one that a page has made lead here (DNS rebinding).
+    is_same = page.netloc == host and (rule is OriginRule.SAME or _is_address(own_host))
+    return is_same or (rule is OriginRule.LOCAL and _is_local(page_host))
+
+
+def _is_address(host: str) -> bool:
+    """Return whether a host is no name that anybody could have made lead here."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return True
+
+
+def _is_local(host: str) -> bool:
+    """Return whether a host is this machine."""
+    return _is_address(host) and (host == "localhost" or ipaddress.ip_address(host).is_loopback)

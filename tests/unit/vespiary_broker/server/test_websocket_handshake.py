@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from vespiary_broker.server.websocket.handshake import is_origin_allowed
+from vespiary_broker.engine.users import make_user
+from vespiary_broker.server.websocket.handshake import OriginRule, is_origin_allowed
 from vespiary_spec.settings import Acceptor, WebSocketLimits
 from vespiary_testkit.server_rig import ServerRig
 from vespiary_testkit.virtual_time import run_virtual
@@ -134,3 +135,55 @@ def test_origins() -> None:
     assert not is_origin_allowed([b"https://a.example.evil"], ("https://a.example",))
     assert not is_origin_allowed([b"https://a.example", b"https://b"], ("https://a.example",))
     assert not is_origin_allowed([b"null"], ())
+
+
+SERVED = ("https://shop.example", "*")
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "local", "same"),
+    [
+        ("http://localhost:3000", "127.0.0.1:61616", True, False),
+        ("http://127.0.0.1:3000", "localhost:61616", True, False),
+        ("http://[::1]:3000", "localhost:61616", True, False),
+        ("http://127.0.0.1:61616", "127.0.0.1:61616", True, True),
+        ("http://192.0.2.7:8161", "192.0.2.7:8161", True, True),
+        ("https://mq.example", "mq.example", False, True),  # rebinding, where nobody logs in
+        ("https://evil.example", "127.0.0.1:61616", False, False),
+        ("http://localhost.evil.example", "127.0.0.1:61616", False, False),
+        ("null", "127.0.0.1:61616", False, False),
+        ("http://[", "127.0.0.1:61616", False, False),
+        ("https://shop.example", "127.0.0.1:61616", True, True),
+    ],
+)
+def test_which_pages_the_star_lets_in(origin: str, host: str, local: bool, same: bool) -> None:
+    def is_let_in(rule: OriginRule) -> bool:
+        return is_origin_allowed([origin.encode()], SERVED, host, rule)
+
+    assert is_let_in(OriginRule.ANY)
+    assert is_let_in(OriginRule.LOCAL) is local
+    assert is_let_in(OriginRule.SAME) is same
+    assert not is_origin_allowed([origin.encode()], (), host, OriginRule.LOCAL)
+
+
+@pytest.mark.parametrize("has_users", [False, True])
+@pytest.mark.parametrize("is_http", [False, True])
+def test_pages_of_other_sites_do_not_use_a_broker_without_logins(
+    has_users: bool, is_http: bool
+) -> None:
+    @on_loop()
+    async def scenario(rig: ServerRig) -> None:
+        rig.listener.is_http = is_http
+        if has_users:
+            rig.users["amy"] = make_user("amy", "secret", iterations=4096)
+        seen = {}
+        for origin in ("", "https://evil.example", "http://localhost:3000"):
+            client = Client(rig)
+            headers = {"Origin": origin} if origin else {}
+            client.arrive(handshake("v12.stomp", headers=headers))
+            seen[origin] = client.http().startswith(b"HTTP/1.1 101 ")
+        assert seen[""], "clients that are no browsers send none"
+        assert seen["https://evil.example"] is (has_users and not is_http)
+        assert seen["http://localhost:3000"] is not (has_users and is_http)
+
+    scenario()
