@@ -51,11 +51,19 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     allow_anonymous_on_loopback: Annotated[
         bool,
         setting(
-            "Let clients in without a login while every listener is on loopback and no user "
-            "exists.",
+            "Let clients in without a login while every listener is on loopback, no user has ever "
+            "existed and there are no `security-settings`.",
             change=Change.RESTART,
         ),
     ] = True
+    allow_anonymous: Annotated[
+        bool,
+        setting(
+            "Let clients in without a login, with the role `anonymous`. They are no "
+            "administrators, and a client that sends a user name still needs the right password.",
+            change=Change.RESTART,
+        ),
+    ] = False
 
 
 Role = Annotated[str, setting("A role.", pattern=ROLE_PATTERN, max_length=200)]

@@ -265,5 +265,6 @@ def test_users_change_while_it_runs(tmp_path: Path):
         assert (
             vespiary("send", "q", "x", "--url", place, VESPIARY_PASSWORD="pw-bob").returncode == 0
         )
-        vespiary("user", "remove", "bob", "--data", broker.data)
-        assert vespiary("send", "q", "x", "--url", url(broker)).returncode == 0
+        removed = vespiary("user", "remove", "bob", "--data", broker.data)
+        assert "nobody can log in until you add one" in removed.stderr
+        assert "nobody can log in" in vespiary("send", "q", "x", "--url", url(broker)).stderr

@@ -266,7 +266,7 @@ class MemoryBroker:
         self.large = LARGE
         self.is_started = True
         self.users = dict(users or {})
-        self.own_logins = Logins(lambda: self.users, is_anonymous_allowed=True)
+        self.own_logins = Logins(lambda: self.users)
         self.queue_states: dict[str, states.QueueState] = {}
         self.address_types: dict[str, set[RoutingType]] = {}
         self.paused_addresses: set[str] = set()

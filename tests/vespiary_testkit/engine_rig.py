@@ -101,7 +101,6 @@ class Rig:
             spawn=do,
             load_slab=lambda *place: self.loads.append(place),
             users=lambda: users or {},
-            is_anonymous_allowed=True,
             address_settings=settings or {},
             transaction_bytes_max=100_000,
             transaction_room_bytes=self.journal.transaction_room_bytes,

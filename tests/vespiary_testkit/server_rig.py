@@ -183,7 +183,6 @@ class ServerRig:
             spawn=self._spawn,
             load_slab=lambda *_: None,
             users=lambda: self.users,
-            is_anonymous_allowed=True,
             address_settings=settings or {},
             memory_limits=MemoryLimits(global_max_bytes),
             transaction_bytes_max=100_000,

@@ -48,13 +48,14 @@ from vespiary_broker.app.preflight import check_start
 from vespiary_broker.app.recovery_progress import RecoveryProgress
 from vespiary_broker.app.reloading import Reloading, Running
 from vespiary_broker.app.tasks import Tasks
-from vespiary_broker.app.users_file import UsersFile, is_anonymous_allowed
+from vespiary_broker.app.users_file import MARK_NAME, UsersFile
 from vespiary_broker.engine.engine import Engine, make_engine
 from vespiary_broker.engine.jms import JmsObjects
+from vespiary_broker.engine.logins import GUEST, Logins
 from vespiary_broker.engine.ports import Bindings
 from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.server.cycle import Cycle
-from vespiary_broker.server.listener import Timing
+from vespiary_broker.server.listener import Timing, is_loopback
 from vespiary_broker.store.bindings import BindingsJournal, BindingsParts
 from vespiary_broker.store.jms import JmsJournal
 from vespiary_broker.store.journal import Journal, open_journal
@@ -219,7 +220,7 @@ class BrokerApp(Administration):
             self,
             configuration.admin.host,
             configuration.admin.port,
-            has_users=bool(self._users.read()),
+            has_users=bool(self._users.read()) or configuration.security.allow_anonymous,
         )
         await stack.enter_async_context(self._admin.running())
         self.report = await self._room.verified(self.report, self._verify)
@@ -249,7 +250,11 @@ class BrokerApp(Administration):
             spawn=self._spawn,
             load_slab=self._load_slab,
             users=self._users.users,
-            is_anonymous_allowed=is_anonymous_allowed(configuration),
+            logins=Logins(
+                self._users.users,
+                closed_reason=self._closed_reason,
+                anonymous=GUEST if configuration.security.allow_anonymous else None,
+            ),
             address_settings=configuration.address_settings,
             memory_limits=memory_limits(configuration),
             transaction_bytes_max=min(_TRANSACTION_BYTES_MAX, configuration.journal_file_size),
@@ -524,7 +529,21 @@ class BrokerApp(Administration):
 
     def _users_file(self) -> UsersFile:
         name = self.configuration.security.users_file
-        return UsersFile(self.data_directory / (name or "users"))
+        mark = self.data_directory / MARK_NAME
+        is_asked_for = self.configuration.security.allow_anonymous_on_loopback
+        return UsersFile(self.data_directory / (name or "users"), mark if is_asked_for else None)
+
+    def _closed_reason(self) -> str:
+        """Return why nobody comes in without a login while there are no users; empty if all do."""
+        settings = self.configuration
+        hosts = [settings.admin.host, *(acceptor.host for acceptor in settings.acceptors)]
+        if self._users.have_existed:
+            return "it has had a users file"
+        if self.engine.registry.permissions.is_on:
+            return "it has security-settings"
+        if not settings.security.allow_anonymous_on_loopback:
+            return "allow-anonymous-on-loopback is off"
+        return "" if all(map(is_loopback, hosts)) else "it listens beyond loopback"
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._group is not None

@@ -48,7 +48,8 @@ def check_start(
     check_names(configuration)
     check_diverts(configuration.diverts, wildcard_syntax(configuration))
     retention_folder(configuration, data)
-    check_host(configuration.admin.host, has_users=bool(users.read()))
+    has_users = bool(users.read()) or configuration.security.allow_anonymous
+    check_host(configuration.admin.host, has_users=has_users)
     if not has_tls_files:
         return
     for acceptor in configuration.acceptors:

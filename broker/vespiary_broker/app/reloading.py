@@ -24,6 +24,7 @@ from vespiary_broker.app.paging import pages_changed
 from vespiary_broker.app.users_file import UsersFile
 from vespiary_broker.engine import reconfiguration
 from vespiary_broker.engine.engine import Engine
+from vespiary_broker.engine.logins import LOCKOUT_CURE
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import Listener
 from vespiary_broker.store.paging.pager import Pager
@@ -128,6 +129,7 @@ class Reloading:
         self._watch = FileWatch({*source.files, *tls}, source.optional)
         self._is_first = True
         running.users.on_changed = self._users_changed
+        self._warn_of_lockout()
         for listener in running.listeners:
             _tell_certificate(listener)
 
@@ -206,8 +208,15 @@ class Reloading:
 
     def _users_changed(self) -> None:
         """Have changed roles count for connections that are open, once whoever asked is done."""
+        self._warn_of_lockout()
         if self._running.engine.registry.permissions.is_on:
             self._running.cycle.loop.call_soon(self._running.cycle.permissions_changed)
+
+    def _warn_of_lockout(self) -> None:
+        """Warn if nobody can log in."""
+        if lockout := self._running.engine.logins.lockout:
+            path = self._running.users.path
+            log.warning("%s users=%s cure=%r", lockout, path, LOCKOUT_CURE)
 
     async def _take_tls(self, listener: Listener) -> None:
         if await listener.reload_tls():
@@ -286,6 +295,7 @@ class Reloading:
         pages_changed(running.pager, running.engine)
         running.cycle.settings_changed()
         running.cycle.permissions_changed()
+        self._warn_of_lockout()
         if self._source.log_level is not None:
             logging.getLogger().setLevel(self._source.log_level(configuration).upper())
 

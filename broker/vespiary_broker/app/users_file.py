@@ -1,28 +1,56 @@
 """The users file on disk: read at the start and again whenever it has changed.
 
-Owns the path and what was read from it. Must never write it. Called by `broker`.
+Owns the path, what was read from it, and the mark that a users file has existed: without it, a
+file that is deleted or moved away would open the broker to everybody. Must never write the file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 from vespiary_broker.engine.users import User, parse_users
-from vespiary_broker.server.listener import is_loopback
 from vespiary_spec.errors import ConfigError
-from vespiary_spec.settings import Configuration
+from vespiary_spec.regular_files import read_regular
 
 log = logging.getLogger(__name__)
 
+MARK_NAME: Final = "users-existed"
+_MARK_TEXT: Final = """\
+This broker has had a users file. While it has no users, nobody can log in.
+Delete this file to let clients of this machine in without a login again, as a new broker does.
+"""
 
-def is_anonymous_allowed(settings: Configuration) -> bool:
-    """Return whether everybody may log in: it is so set, and every listener is on loopback."""
-    hosts = [settings.admin.host, *(acceptor.host for acceptor in settings.acceptors)]
-    return settings.security.allow_anonymous_on_loopback and all(map(is_loopback, hosts))
+
+def mark_users(mark: Path) -> None:
+    """Note in a broker's data folder that it has had a users file.
+
+    Args:
+        mark: The file `users-existed` of the folder; the folder is made if it does not exist.
+
+    Raises:
+        OSError: It cannot be written.
+
+    Durability: on return the mark survives a power loss.
+    """
+    if os.path.lexists(mark):
+        return
+    mark.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    with open(os.open(mark, flags, 0o640), "w", encoding="utf-8") as file:
+        file.write(_MARK_TEXT)
+        file.flush()
+        os.fsync(file.fileno())
+    folder = os.open(mark.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 class UsersFile:
@@ -31,6 +59,7 @@ class UsersFile:
     Attributes:
         digest: SHA-256 of the file that was taken, as hexadecimal digits; empty if there is none.
         refused: Why the file as it is now was not taken; empty if it was.
+        have_existed: Whether the broker has ever had a users file, with or without users in it.
         on_changed: Called when other users were read.
 
     A file that turns bad while the broker runs changes nothing: the users read before stay, and the
@@ -38,11 +67,14 @@ class UsersFile:
 
     Args:
         path: The file; it need not exist.
+        mark: File that tells later starts that there was a users file; None: nobody asks for it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mark: Path | None = None) -> None:
         self.digest = ""
         self.refused = ""
+        self.have_existed = False
+        self._mark = mark
         self.on_changed: Callable[[], None] = lambda: None
         self._path = path
         self._seen: tuple[int, int, int] | None = None
@@ -56,10 +88,11 @@ class UsersFile:
         """
         try:
             facts = self._path.stat()
-            data = self._path.read_bytes()
+            data = read_regular(self._path)
             text = data.decode("utf-8")
         except FileNotFoundError:
             self._seen, self._users, self.digest, self.refused = None, {}, "", ""
+            self.have_existed |= self._mark is not None and os.path.lexists(self._mark)
             return self._users
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
@@ -68,9 +101,25 @@ class UsersFile:
         self._users = parse_users(text, str(self._path))
         self._seen = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
         self.digest, self.refused = hashlib.sha256(data).hexdigest(), ""
+        self._note_existence()
         if facts.st_mode & (stat.S_IROTH | stat.S_IWOTH):
             log.warning("users file open to everybody path=%s cure='chmod 600'", self._path)
         return self._users
+
+    def _note_existence(self) -> None:
+        if self.have_existed:
+            return
+        self.have_existed = True
+        try:
+            if self._mark is not None:
+                mark_users(self._mark)
+        except OSError as error:
+            log.warning(
+                "cannot note that there is a users file: without it, the next start lets clients "
+                "of this machine in without a login path=%s reason=%r",
+                self._mark,
+                str(error),
+            )
 
     @property
     def path(self) -> Path:

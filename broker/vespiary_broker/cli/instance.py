@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from vespiary_broker.app.users_file import MARK_NAME
 from vespiary_spec import configuration as configurations
 from vespiary_spec.changes import class_of
 from vespiary_spec.errors import ConfigError
@@ -43,6 +44,11 @@ class Instance:
     def users_file(self) -> Path:
         """Where its users are."""
         return self.data / (self.configuration.security.users_file or "users")
+
+    @property
+    def users_mark(self) -> Path:
+        """The file by which it remembers that it has had users."""
+        return self.data / MARK_NAME
 
 
 def config_option(function: F) -> F:

@@ -43,13 +43,27 @@ def _file_options(function: F) -> F:
 
 
 def _path(config: Path | None, data: Path | None, file: Path | None) -> Path:
-    path = file.absolute() if file is not None else load_instance(config, data).users_file
+    return _places(config, data, file)[0]
+
+
+def _places(config: Path | None, data: Path | None, file: Path | None) -> tuple[Path, Path | None]:
+    """Return the users file, and the broker's mark that it has had one if that is known.
+
+    Raises:
+        CommandFailed: The folder of the file does not exist.
+    """
+    mark: Path | None = None
+    if file is not None:
+        path = file.absolute()
+    else:
+        instance = load_instance(config, data)
+        path, mark = instance.users_file, instance.users_mark
     if not path.parent.is_dir():
         raise terminal.CommandFailed(
             f"there is no folder {path.parent}: name the broker's data folder with --data, or make "
             "one with `vespiary create`"
         )
-    return path
+    return path, mark
 
 
 @click.group("user", short_help="Add, remove and list users.")
@@ -81,12 +95,12 @@ def add(
     file: Path | None,
 ) -> None:
     """Add the user NAME. From the first user on, every client has to log in."""
-    path = _path(config, data, file)
+    path, mark = _places(config, data, file)
     if name not in read_users(path):  # else there is nothing to ask a password for
         password = read_password(name, password_file, is_new=True)
     else:
         password = "-"  # noqa: S105  (refused before it is used)
-    add_user(path, name, password, roles=roles)
+    add_user(path, name, password, roles=roles, mark=mark)
     terminal.echo(f"added {name} to {path}")
 
 
@@ -98,6 +112,8 @@ def remove(name: str, config: Path | None, data: Path | None, file: Path | None)
     path = _path(config, data, file)
     remove_user(path, name)
     terminal.echo(f"removed {name} from {path}")
+    if not read_users(path):
+        terminal.echo("no users are left: nobody can log in until you add one", err=True)
 
 
 @user.command("password", short_help="Change a password.")
@@ -142,7 +158,7 @@ def roles(
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON array.")
 def list_users(config: Path | None, data: Path | None, file: Path | None, is_json: bool) -> None:
     """List the users and their roles."""
-    path = _path(config, data, file)
+    path, mark = _places(config, data, file)
     users = sorted(read_users(path).values(), key=lambda user: user.name)
     if is_json:
         terminal.show_json([{"name": u.name, "roles": sorted(u.roles)} for u in users])
@@ -151,4 +167,6 @@ def list_users(config: Path | None, data: Path | None, file: Path | None, is_jso
             ("user", "roles"), [(u.name, ", ".join(sorted(u.roles))) for u in users]
         )
     else:
-        terminal.echo(f"no users in {path}: clients of this machine need no login")
+        has_been = path.exists() or (mark is not None and mark.exists())
+        meaning = "nobody can log in" if has_been else "clients of this machine need no login"
+        terminal.echo(f"no users in {path}: {meaning}")

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from vespiary_broker.app.users_file import mark_users
 from vespiary_broker.engine.users import (
     User,
     checked_roles,
@@ -23,6 +24,7 @@ from vespiary_broker.engine.users import (
     parse_users,
 )
 from vespiary_spec.errors import ConfigError, NativeError
+from vespiary_spec.regular_files import read_regular
 
 Users = dict[str, User]
 _MODE = 0o600
@@ -35,7 +37,7 @@ def read_users(path: Path) -> Users:
         ConfigError: It cannot be read, or a line is not a user.
     """
     try:
-        text = path.read_text("utf-8")
+        text = read_regular(path).decode("utf-8")
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
@@ -43,8 +45,22 @@ def read_users(path: Path) -> Users:
     return parse_users(text, str(path))
 
 
-def add_user(path: Path, name: str, password: str, *, roles: Iterable[str] = ()) -> None:
+def add_user(
+    path: Path,
+    name: str,
+    password: str,
+    *,
+    roles: Iterable[str] = (),
+    mark: Path | None = None,
+) -> None:
     """Add a user.
+
+    Args:
+        path: The users file; it need not exist.
+        name: Name of the user.
+        password: Its password.
+        roles: Its roles.
+        mark: File by which the broker remembers that it has had users; None: not known here.
 
     Raises:
         ConfigError: There is one of that name, or name, role or password may not be one.
@@ -64,7 +80,7 @@ def add_user(path: Path, name: str, password: str, *, roles: Iterable[str] = ())
             )
         users[name] = user
 
-    _change(path, change)
+    _change(path, change, mark)
 
 
 def remove_user(path: Path, name: str) -> None:
@@ -129,11 +145,13 @@ def _existing(users: Users, name: str, path: Path) -> User:
     return users[name]
 
 
-def _change(path: Path, change: Callable[[Users], None]) -> None:
+def _change(path: Path, change: Callable[[Users], None], mark: Path | None = None) -> None:
     try:
         with _locked(path.parent):
             users = read_users(path)
             change(users)
+            if mark is not None:
+                mark_users(mark)
             _write(path, format_users(users.values()))
     except OSError as error:
         if isinstance(error, NativeError):

@@ -101,7 +101,7 @@ def make_engine(
     spawn: Spawn,
     load_slab: LoadSlab,
     users: Callable[[], Mapping[str, User]],
-    is_anonymous_allowed: bool,
+    logins: Logins | None = None,
     address_settings: Mapping[str, AddressSettings],
     memory_limits: MemoryLimits = NO_LIMITS,
     transaction_bytes_max: int,
@@ -126,7 +126,7 @@ def make_engine(
         spawn: Runs a coroutine in the background.
         load_slab: Begins to read a slab that is not in memory.
         users: Returns the users as they are now.
-        is_anonymous_allowed: Whether clients come in without a login while there are no users.
+        logins: Checks logins; None: everybody comes in without one while there are no users.
         address_settings: Settings by match.
         memory_limits: What the messages of all addresses may take.
         transaction_bytes_max: Bytes that the open transactions of one connection may buffer.
@@ -155,10 +155,10 @@ def make_engine(
         fates, count_rules)  # fmt: skip
     streams, fences = _make_streams(core, bindings, registry, branches, naming, clocks)
     return Engine(
-        core, registry, dispatcher, duplicates, Logins(users, is_anonymous_allowed=
-        is_anonymous_allowed), FullDisk(settings), memory, branches, transaction_bytes_max,
-        transaction_scan_period_s, quarantine, Reaper(registry, naming.clock_s, naming.scan_period_s
-        ), fates, SlowConsumers(core, registry, settings, naming.clock_s), streams, fences,
+        core, registry, dispatcher, duplicates, logins or Logins(users), FullDisk(settings), memory,
+        branches, transaction_bytes_max, transaction_scan_period_s, quarantine,
+        Reaper(registry, naming.clock_s, naming.scan_period_s), fates,
+        SlowConsumers(core, registry, settings, naming.clock_s), streams, fences,
     )  # fmt: skip
 
 

@@ -31,6 +31,9 @@ FAILURES_PER_USER: Final = 50
 WINDOW_S: Final = 60.0
 _TABLE_ENTRIES_MAX: Final = 10_000
 _WRONG: Final = "user name or password are wrong"
+LOCKOUT_CURE: Final = (
+    "add a user with `vespiary user add NAME --role admin`, or set security.allow-anonymous"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class Principal:
     Attributes:
         name: Name of the user, or `anonymous`.
         roles: Roles of the user.
-        is_anonymous: Whether it came in without a login.
+        is_anonymous: Whether it came in without a login because the broker is open: it may do
+            everything.
     """
 
     name: str
@@ -49,6 +53,8 @@ class Principal:
 
 
 NOBODY: Final = Principal(ANONYMOUS, frozenset((ANONYMOUS_ROLE,)), is_anonymous=True)
+GUEST: Final = Principal(ANONYMOUS, frozenset((ANONYMOUS_ROLE,)))
+"""Who comes in without a login because `allow-anonymous` says so; no administrator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +113,21 @@ class Logins:
 
     Args:
         users: Returns the users by name, as they are now.
-        is_anonymous_allowed: Whether clients come in without a login while there are no users.
+        closed_reason: Returns why nobody comes in without a login although there are no users, as
+            a clause; empty if everybody does.
+        anonymous: Who clients without a login are, while users exist too; None: they are rejected.
     """
 
     def __init__(
-        self, users: Callable[[], Mapping[str, User]], *, is_anonymous_allowed: bool
+        self,
+        users: Callable[[], Mapping[str, User]],
+        *,
+        closed_reason: Callable[[], str] = lambda: "",
+        anonymous: Principal | None = None,
     ) -> None:
         self._users = users
-        self._is_anonymous_allowed = is_anonymous_allowed
+        self._closed_reason = closed_reason
+        self._anonymous = anonymous
         self._key = secrets.token_bytes(32)
         self._remembered: dict[str, tuple[bytes, bytes]] = {}
         self._friends: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -126,8 +139,32 @@ class Logins:
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody comes in: there are no users, and only this machine can ask."""
-        return self._is_anonymous_allowed and not self._users()
+        """Whether everybody comes in and may do everything: no user has ever existed."""
+        return not self._users() and not self._closed_reason()
+
+    @property
+    def is_login_optional(self) -> bool:
+        """Whether a client without a login comes in."""
+        return self.is_open or self._anonymous is not None
+
+    @property
+    def lockout(self) -> str:
+        """Why nobody can log in, as a sentence without a full stop; empty if somebody can."""
+        if self._users() or self.is_login_optional:
+            return ""
+        return f"nobody can log in: this broker has no users, and {self._closed_reason()}"
+
+    def without_login(self) -> Principal:
+        """Return who a client without a login is.
+
+        Raises:
+            LoginRefused: It has to log in.
+        """
+        if self.is_open:
+            return NOBODY
+        if self._anonymous is not None:
+            return self._anonymous
+        raise self._login_needed()
 
     def begin(
         self, name: str | None, password: str | None, peer: str, now_s: float
@@ -143,17 +180,14 @@ class Logins:
         Raises:
             LoginRefused: No entry, and why.
         """
-        if self.is_open:
-            return NOBODY
-        if self._users() and (not name or not password):
-            raise self.refuse(
-                "this broker needs a login",
-                cure="send a user name and a password (STOMP: the headers login and passcode)",
-            )
-        user, is_known = self.find(name or "", peer, now_s)
-        if is_known and self._is_remembered(user, password or ""):
+        if self.is_open or not (name or password):
+            return self.without_login()
+        if not name or not password:
+            raise self._login_needed()
+        user, is_known = self.find(name, peer, now_s)
+        if is_known and self._is_remembered(user, password):
             return self.let_in(user, peer)
-        return Check(user, name or "", password or "", peer, is_known=is_known)
+        return Check(user, name, password, peer, is_known=is_known)
 
     def find(self, name: str, peer: str, now_s: float) -> tuple[User, bool]:
         """Return a user, or a stand-in that nobody can tell from one, and which of the two it is.
@@ -167,11 +201,12 @@ class Logins:
             LoginRefused: There are no users at all, or somebody has failed too often.
         """
         users = self._users()
-        if not users:
+        if not users and self.is_login_optional:
             raise self.refuse(
-                "nobody may log in: this broker has no users, and it listens beyond loopback",
-                cure="add one with `vespiary user add`",
+                "there are no users to log in as", cure="send neither a user name nor a password"
             )
+        if not users:
+            raise self._login_needed()
         self.check_rate(name, peer, now_s)
         stand_in = self._stand_in(users, name)  # in any case: it takes time
         user = users.get(name)
@@ -213,6 +248,14 @@ class Logins:
         """Count a login that is refused for no guess; return the error."""
         self.refused += 1
         return LoginRefused(sentence, cure=cure)
+
+    def _login_needed(self) -> LoginRefused:
+        if lockout := self.lockout:
+            return self.refuse(lockout, cure=LOCKOUT_CURE)
+        return self.refuse(
+            "this broker needs a login",
+            cure="send a user name and a password (STOMP: the headers login and passcode)",
+        )
 
     def failed(self, name: str, peer: str, now_s: float) -> LoginRefused:
         """Count a failed guess; return the error, the same whether there is such a user."""

@@ -8,7 +8,7 @@ owner: the event loop.
     EXTERNAL       the certificate of the client's TLS says who it is
     SCRAM-SHA-256  a proof that the client knows its password, which is not sent (RFC 7677)
     PLAIN          user name and password as they are (RFC 4616)
-    ANONYMOUS      nothing (RFC 4505); while nobody has to log in
+    ANONYMOUS      nothing (RFC 4505); where clients may come in without a login
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from vespiary_broker.engine.logins import NOBODY, Check, Logins, Principal
+from vespiary_broker.engine.logins import Check, Logins, Principal
 from vespiary_broker.engine.scram import ScramExchange
 from vespiary_spec.settings import SaslMechanism
 
@@ -100,12 +100,11 @@ class Mechanisms:
         Args:
             has_certificate: Whether its TLS has shown a certificate that was verified.
         """
-        is_open = self._logins.is_open
         usable = {
             SaslMechanism.EXTERNAL: has_certificate,
-            SaslMechanism.SCRAM_SHA_256: not is_open,
+            SaslMechanism.SCRAM_SHA_256: not self._logins.is_open,
             SaslMechanism.PLAIN: True,
-            SaslMechanism.ANONYMOUS: is_open,
+            SaslMechanism.ANONYMOUS: self._logins.is_login_optional,
         }
         return tuple(each.value for each in self._wanted if usable[each])
 
@@ -213,6 +212,4 @@ class _External(_OneStep):
 class _Anonymous(_OneStep):
     def respond(self, data: bytes | None, now_s: float) -> Outcome:  # noqa: ARG002
         self._check_size(data or b"")  # what it says of itself is not believed, nor kept
-        if not self._logins.is_open:
-            raise self._logins.refuse("this broker needs a login")
-        return Welcome(NOBODY)
+        return Welcome(self._logins.without_login())

@@ -432,7 +432,7 @@ class AmqpHandler:
         if self._state is _State.SASL:
             return refusal_frame() if isinstance(cause, LoginRefused) else b""
         if self._state is _State.HEADER:
-            is_let_in = self.principal is not None or self.cycle.engine.logins.is_open
+            is_let_in = self.principal is not None or self.cycle.engine.logins.is_login_optional
             return protocol_header(Layer.AMQP if is_let_in else Layer.SASL)
         if self._state is _State.CLOSED:
             return b""

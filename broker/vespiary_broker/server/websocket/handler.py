@@ -97,7 +97,7 @@ class WebSocketHandler:
     def _take_head(self, data: bytes) -> None:
         self._head += data
         rule = OriginRule.ANY
-        if self._cycle.engine.logins.is_open:
+        if self._cycle.engine.logins.is_login_optional:
             rule = OriginRule.LOCAL
         elif self._listener.is_http:
             rule = OriginRule.SAME

@@ -84,7 +84,6 @@ async def live(
         spawn=lambda work: work.close(),
         load_slab=lambda *_: None,
         users=dict,
-        is_anonymous_allowed=True,
         address_settings={},
         transaction_bytes_max=1 << 20,
         transaction_room_bytes=24 * 1024,

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from vespiary_broker.app.users_file import UsersFile
+from vespiary_broker.app.users_file import MARK_NAME, UsersFile
 from vespiary_broker.engine.users import format_users, make_user
 from vespiary_spec.errors import ConfigError
 
@@ -20,6 +20,35 @@ def test_missing_file_means_no_users(tmp_path: Path) -> None:
     assert list(file.users()) == ["alice"]
     (tmp_path / "users").unlink()
     assert list(file.users()) == []
+
+
+def test_a_users_file_is_remembered_beyond_its_end(tmp_path: Path) -> None:
+    path, mark = tmp_path / "users", tmp_path / "data" / MARK_NAME
+    assert not UsersFile(path, mark).have_existed
+    _write(path, "alice")
+    file = UsersFile(path, mark)
+    file.read()
+    assert file.have_existed
+    assert mark.exists()
+    path.unlink()
+    later = UsersFile(path, mark)
+    assert later.read() == {}
+    assert later.have_existed
+    mark.unlink()  # by hand: the broker is to be open again
+    anew = UsersFile(path, mark)
+    anew.read()
+    assert not anew.have_existed
+
+
+def test_a_mark_that_cannot_be_written_is_mentioned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _write(tmp_path / "users", "alice")
+    (tmp_path / "file").touch()
+    with caplog.at_level(logging.WARNING):
+        file = UsersFile(tmp_path / "users", tmp_path / "file" / MARK_NAME)
+        assert list(file.read()) == ["alice"]
+    assert "the next start lets clients of this machine in" in caplog.text
 
 
 def test_changed_file_is_read_again(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from vespiary_broker.engine.logins import (
     FAILURES_PER_PAIR,
     FAILURES_PER_PEER,
     FAILURES_PER_USER,
+    GUEST,
     WINDOW_S,
     Check,
     Logins,
@@ -20,8 +21,8 @@ USERS = {name: make_user(name, "right", iterations=4096, roles=["r"]) for name i
 class Counted:
     """Logins whose checks are made at once and counted."""
 
-    def __init__(self, users: dict[str, User], *, is_anonymous_allowed: bool = True) -> None:
-        self.logins = Logins(lambda: users, is_anonymous_allowed=is_anonymous_allowed)
+    def __init__(self, users: dict[str, User], *, closed_reason: str = "") -> None:
+        self.logins = Logins(lambda: users, closed_reason=lambda: closed_reason)
         self.checks = 0
 
     def __call__(
@@ -83,11 +84,36 @@ def test_anonymous() -> None:
     assert Counted({})(None, None).name == "anonymous"
     assert Counted({})("whoever", "whatever").name == "anonymous"
     with pytest.raises(LoginRefused, match="no users, and it listens beyond loopback"):
-        Counted({}, is_anonymous_allowed=False)(None, None)
+        Counted({}, closed_reason="it listens beyond loopback")(None, None)
     with pytest.raises(LoginRefused, match="needs a login"):
         Counted(USERS)(None, None)
     with pytest.raises(LoginRefused, match="needs a login"):
         Counted(USERS)("alice", "")
+
+
+def test_anonymous_clients_beside_users() -> None:
+    login = Counted(USERS)
+    login.logins = Logins(lambda: USERS, anonymous=GUEST)
+    assert login.logins.is_login_optional
+    assert not login.logins.is_open
+    assert login(None, None) == login("", "") == GUEST
+    assert login("alice", "right").name == "alice"
+    for name, password in (("alice", ""), (None, "right"), ("nobody", "right"), ("alice", "wrong")):
+        with pytest.raises(LoginRefused):
+            login(name, password)
+
+
+def test_lockout_says_why() -> None:
+    assert not Logins(dict).lockout
+    assert not Logins(lambda: USERS, closed_reason=lambda: "so it is").lockout
+    closed = Logins(dict, closed_reason=lambda: "it has had a users file")
+    assert closed.lockout == (
+        "nobody can log in: this broker has no users, and it has had a users file"
+    )
+    guests = Logins(dict, closed_reason=lambda: "so it is", anonymous=GUEST)
+    assert not guests.lockout
+    with pytest.raises(LoginRefused, match="there are no users to log in as"):
+        guests.begin("alice", "x", "p", 0.0)
 
 
 def test_failures_shut_out_for_a_while() -> None:

@@ -8,7 +8,14 @@ import base64
 import pytest
 from scramp import ScramClient, ScramException, ScramMechanism
 
-from vespiary_broker.engine.logins import FAILURES_PER_PAIR, WINDOW_S, Check, Logins, Principal
+from vespiary_broker.engine.logins import (
+    FAILURES_PER_PAIR,
+    GUEST,
+    WINDOW_S,
+    Check,
+    Logins,
+    Principal,
+)
 from vespiary_broker.engine.mechanisms import (
     RESPONSE_BYTES_MAX,
     Challenge,
@@ -35,7 +42,9 @@ class Broker:
 
     def __init__(self, users: dict[str, User] | None = None, *, is_open: bool = True) -> None:
         self.users = dict(USERS if users is None else users)
-        self.logins = Logins(lambda: self.users, is_anonymous_allowed=is_open)
+        self.logins = Logins(
+            lambda: self.users, closed_reason=lambda: "" if is_open else "it is closed"
+        )
         self.mechanisms = Mechanisms(self.logins)
 
     def begin(self, mechanism: str, peer: str = "p") -> Exchange:
@@ -83,6 +92,12 @@ def test_what_is_offered_follows_users_and_certificate() -> None:
     assert alone.offered(has_certificate=True) == (SCRAM,)
     with pytest.raises(LoginRefused, match=r"'PLAIN' is not offered here.*SCRAM-SHA-256"):
         alone.begin("PLAIN", "p")
+
+
+def test_anonymous_beside_users() -> None:
+    mechanisms = Mechanisms(Logins(lambda: USERS, anonymous=GUEST))
+    assert mechanisms.offered() == (SCRAM, "PLAIN", "ANONYMOUS")
+    assert mechanisms.begin("ANONYMOUS", "p").respond(b"", 0.0) == Welcome(GUEST)
 
 
 @pytest.mark.parametrize("mechanism", ["EXTERNAL", "ANONYMOUS", "", "plain", "GSSAPI", "x" * 9999])
