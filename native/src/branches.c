@@ -226,7 +226,7 @@ static void take_copy(vespiary_core *core, const branch_member *m, const member_
     q->ack_block = 0; /* an ACK record before the copy must not be extended by it */
 }
 
-/* Stage a copy of a message before the acknowledgement of it is staged again. The file of the acknowledgement depends on
+/* Stage a copy of an acknowledged message; its acknowledgement is staged again later. The file of the acknowledgement depends on
  * the file of the message; if that were the later one, the two could depend on each other, and neither would ever be
  * freed. */
 static int copy_acknowledged(copying *c, uint32_t i, entry *item)
@@ -257,8 +257,8 @@ static int copy_ack(copying *c, uint32_t i)
     return bad;
 }
 
-/* No other record may stand between the members and the PREPARE: recovery takes members for reclaimed ones if blocks are
- * missing right before those that are left. */
+/* No other record may stand between the members and the PREPARE: recovery accepts missing members as reclaimed only if blocks
+ * are missing right before those that are left. */
 static int copy_members(copying *c)
 {
     branch *b = c->b;

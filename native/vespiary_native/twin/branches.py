@@ -160,8 +160,8 @@ class Branches:
         size_bytes = sum(len(record) + 7 & ~7 for record in records) + len(branch.data)
         staging.begin(journal_id, size_bytes, 3 * len(branch.members) + 1, is_branch=False)
         copies: list[tuple[list[Member], Message]] = []
-        # No other record may stand between the members and the PREPARE: recovery takes members for
-        # reclaimed ones if blocks are missing right before those that are left.
+        # No other record may stand between the members and the PREPARE: recovery accepts
+        # missing members as reclaimed only if blocks are missing right before those that are left.
         for (members, message), record in zip(groups, records, strict=True):
             if members[0].is_acknowledgement and message is not None:
                 self._copy_acknowledged(staging, members[0], message, record)
@@ -218,7 +218,7 @@ class Branches:
     def _copy_acknowledged(
         self, staging: Staging, member: Member, message: Message, record: bytes
     ) -> None:
-        """Stage a copy of a message before the acknowledgement of it is staged again.
+        """Stage a copy of an acknowledged message; its acknowledgement is staged again later.
 
         The file of the acknowledgement depends on the file of the message. If that were the later
         one, the two could depend on each other, and neither would ever be freed.
