@@ -16,7 +16,7 @@ from vespiary_broker.admin.ports import Broker
 from vespiary_broker.admin.route import Route
 from vespiary_broker.engine.logins import Principal
 from vespiary_broker.engine.permissions import queue_permission
-from vespiary_spec.settings import Permission
+from vespiary_spec.settings import Permission, RoutingType
 
 Needs = list[tuple[Permission, str]]
 """Permissions and the addresses where they are needed."""
@@ -67,10 +67,26 @@ def _create_address(_: Broker, call: Call) -> Needs:
 
 def _create_queue(broker: Broker, call: Call) -> Needs:
     address = call.body.name if call.body.address is None else call.body.address
-    needs = [(queue_permission(is_made=True, is_durable=call.body.durable), address)]
-    if broker.address(address) is None:
-        needs.append((Permission.CREATE_ADDRESS, address))
-    return needs
+    need = (queue_permission(is_made=True, is_durable=call.body.durable), address)
+    return [need, *_new_types(broker, address, {call.body.routing_type})]
+
+
+def _change_address(broker: Broker, call: Call) -> Needs:
+    need = (Permission.MANAGE, call.name)
+    if broker.address(call.name) is None:
+        return [need]
+    return [need, *_new_types(broker, call.name, set(call.body.routing_types))]
+
+
+def _new_types(broker: Broker, address: str, routing_types: set[RoutingType]) -> Needs:
+    """Return what it takes to have an address serve routing types: nothing if it does already.
+
+    The protocols have the same rule (`Permissions.check_making`).
+    """
+    state: Any = broker.address(address)
+    if state is not None and routing_types <= set(state.routing_types):
+        return []
+    return [(Permission.CREATE_ADDRESS, address)]
 
 
 def _delete_queue(broker: Broker, call: Call) -> Needs:
@@ -107,6 +123,7 @@ def _claim(broker: Broker, call: Call) -> Needs:
 
 NEEDED: Final[Mapping[str, Needed]] = {
     "createAddress": _create_address,
+    "changeAddress": _change_address,
     "deleteAddress": _of_address(Permission.DELETE_ADDRESS),
     "createQueue": _create_queue,
     "deleteQueue": _delete_queue,
@@ -122,7 +139,7 @@ NEEDED: Final[Mapping[str, Needed]] = {
     ),
     **dict.fromkeys(
         (
-            *("changeAddress", "pauseAddress", "resumeAddress"),
+            *("pauseAddress", "resumeAddress"),
             *("showDuplicateIds", "clearDuplicateIds", "resetAddressCounter"),
         ),
         _of_address(Permission.MANAGE),
