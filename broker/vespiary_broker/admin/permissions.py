@@ -129,6 +129,7 @@ NEEDED: Final[Mapping[str, Needed]] = {
     "deleteQueue": _delete_queue,
     "browseQueue": _of_queue(Permission.BROWSE),
     "countMessages": _of_queue(Permission.BROWSE),
+    "listGroups": _of_queue(Permission.BROWSE),
     "moveMessages": _transfer,
     "copyMessages": _transfer,
     "cancelTask": _task,

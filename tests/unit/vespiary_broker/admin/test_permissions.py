@@ -59,6 +59,7 @@ CASES: dict[str, tuple[str, dict[str, Any] | None, str, tuple[tuple[Permission, 
     "deleteQueue": ("orders", None, "?force=true", ((Permission.DELETE_DURABLE_QUEUE, "place"),)),
     "browseQueue": ("orders", None, "", ((Permission.BROWSE, "place"),)),
     "countMessages": ("orders", None, "", ((Permission.BROWSE, "place"),)),
+    "listGroups": ("orders", None, "", ((Permission.BROWSE, "place"),)),
     "moveMessages": (
         "orders",
         {"to": "other"},
@@ -189,6 +190,23 @@ def test_what_tells_of_other_users_is_for_administrators(rig: AdminRig, name: st
     for login, is_refused in ((ALICE, True), (ROOT, False)):
         answer = rig.call(route.method, path_of(route, "1"), login=login)
         assert (answer.status == 403) is is_refused, answer.body
+
+
+OPEN = {
+    *("listBrokers", "showJournal", "listJournalFiles", "listVolumes", "showDrain"),
+    *("listAddresses", "showAddress", "showAddressCounter"),
+    *("listQueues", "showQueue", "showQueueCounter", "listDiverts", "showDivert"),
+    *("listTransactions", "showTransaction", "listTasks", "showTask"),
+    *("listStreams", "showStream", "listFences", "showFence"),
+    *("listJmsQueues", "showJmsQueue", "listJmsTopics", "showJmsTopic", "listJndiNames"),
+    *("listConnectionFactories", "showConnectionFactory", "showJndiProperties"),
+}
+"""What everybody who is logged in may look at."""
+
+
+def test_each_operation_says_who_may_look() -> None:
+    looks = {route.operation for route in ROUTES if not (route.is_change or route.is_private)}
+    assert looks - set(NEEDED) == OPEN
 
 
 def test_all_other_changes_need_the_role_whatever_rules_say(rig: AdminRig) -> None:
