@@ -44,9 +44,9 @@ class WebSocketLimits(
     allowed_origins: Annotated[
         tuple[str, ...],
         setting(
-            "Origins whose pages may open a WebSocket, such as `https://shop.example`; `*` is any, "
-            "but while nobody has to log in only those of this machine. "
-            "Clients that are no browsers send no origin, and are let in.",
+            "Origins whose pages may open a WebSocket, such as `https://shop.example`. `*` is any, "
+            "but only local ones where clients need no password, and only its own at the HTTP "
+            "port. Clients that are not browsers may connect.",
             change=Change.RESTART,
             max_length=100,
         ),

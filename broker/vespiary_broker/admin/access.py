@@ -13,12 +13,11 @@ import binascii
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from vespiary_broker.admin.ports import Broker
 from vespiary_broker.admin.problems import Refused, refused
 from vespiary_broker.engine.logins import Check, Principal
-from vespiary_broker.server.listener import is_loopback
+from vespiary_broker.server.web_pages import Asked, is_loopback, refusal_at_http_port
 from vespiary_spec.errors import LoginRefused
 
 if TYPE_CHECKING:
@@ -59,27 +58,18 @@ class Access:
     def check_place(self, headers: Mapping[str, str]) -> None:
         """Check where a request wants to go and which page it comes from.
 
-        On loopback a name other than this machine's is a page that had its own name lead here (DNS
-        rebinding); it could read everything without a login.
-
         Args:
             headers: Headers of the request, by name in any case.
 
         Raises:
             Refused: 421 for another host, 403 for another origin.
         """
-        host = headers.get("Host", "")
-        if self._is_loopback and not is_loopback(_host_of(host)):
-            raise Refused(
-                421,
-                f"This broker listens on loopback and does not answer for {host[:200]!r}: use "
-                "127.0.0.1 or localhost.",
-            )
-        origin = headers.get("Origin")
         site = headers.get("Sec-Fetch-Site", "none")
-        if (origin is not None and urlsplit(origin).netloc != host) or site == "cross-site":
-            shown = origin or "another site"
-            raise Refused(403, f"Pages of {shown[:200]!r} may not talk to this broker.")
+        asked = Asked(headers.get("Host", ""), headers.get("Origin"), site)
+        refusal = refusal_at_http_port(asked, is_on_loopback=self._is_loopback)
+        if refusal is not None:
+            status, sentence = refusal
+            raise Refused(status.value, f"{sentence}.")
 
     async def login(self, headers: Mapping[str, str], peer: str) -> Principal:
         """Return who asks.
@@ -125,7 +115,7 @@ class Access:
         if route.is_change:
             self.check_administrator(principal, "may look but not change")
         elif route.is_private:
-            self.check_administrator(principal, f"may not see what {route.operation} tells")
+            self.check_administrator(principal, f"may not call {route.operation}")
 
     def check_administrator(self, principal: Principal, what: str) -> None:
         """Check that somebody is an administrator.
@@ -165,14 +155,6 @@ def _unauthorised(error: LoginRefused, name: str | None) -> Refused:
     answer = refused(error, 401)
     answer.headers = dict(_CHALLENGE)
     return answer
-
-
-def _host_of(header: str) -> str:
-    """Return the host of a Host header, without port and brackets."""
-    try:
-        return urlsplit(f"//{header}").hostname or ""
-    except ValueError:
-        return ""
 
 
 def _credentials(header: str) -> tuple[str | None, str | None]:

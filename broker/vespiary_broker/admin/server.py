@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final
 from vespiary_broker.admin.access import Access
 from vespiary_broker.admin.first_bytes import FirstBytes, Take, is_head_whole, is_probe
 from vespiary_broker.admin.ports import Broker
-from vespiary_broker.server.listener import is_loopback, not_listening
+from vespiary_broker.server.listener import not_listening
+from vespiary_broker.server.web_pages import is_loopback
 from vespiary_spec.errors import ConfigError
 
 if TYPE_CHECKING:

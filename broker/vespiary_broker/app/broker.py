@@ -55,7 +55,8 @@ from vespiary_broker.engine.logins import GUEST, Logins
 from vespiary_broker.engine.ports import Bindings
 from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.server.cycle import Cycle
-from vespiary_broker.server.listener import Timing, is_loopback
+from vespiary_broker.server.listener import Timing
+from vespiary_broker.server.web_pages import is_loopback
 from vespiary_broker.store.bindings import BindingsJournal, BindingsParts
 from vespiary_broker.store.jms import JmsJournal
 from vespiary_broker.store.journal import Journal, open_journal

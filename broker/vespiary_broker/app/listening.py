@@ -77,9 +77,7 @@ def make_http_listener(
         proxy_protocol=False,
     )
     large = _large_limits(configuration, record_bytes_max) if has_large else None
-    made = Listener(acceptor, record_bytes_max, timing, large)
-    made.is_http = True
-    return made
+    return Listener(acceptor, record_bytes_max, timing, large, is_http=True)
 
 
 def _large_limits(configuration: Configuration, record_bytes_max: int) -> LargeLimits:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import os
 import socket
 import ssl
@@ -115,7 +114,6 @@ class Listener:
             ends first; None without TLS.
         handshakes: Its TLS handshakes.
         addresses: What each network address has of its connections.
-        is_http: Whether it stands behind the HTTP port, and takes WebSockets alone.
         certificate_refused: Why the TLS files as they are now were not taken; empty if they were.
 
     Args:
@@ -123,6 +121,7 @@ class Listener:
         record_bytes_max: Limit of a record of the journal; a body cannot be larger.
         timing: Times that are no settings.
         large: Which messages are large; None: none is.
+        is_http: Whether it serves the WebSockets of the HTTP port.
     """
 
     def __init__(
@@ -131,9 +130,11 @@ class Listener:
         record_bytes_max: int,
         timing: Timing | None = None,
         large: LargeLimits | None = None,
+        *,
+        is_http: bool = False,
     ) -> None:
         self.large = large
-        self.is_http = False
+        self.is_http = is_http
         stomp = acceptor.stomp
         self.acceptor = acceptor
         self.timing = timing or Timing()
@@ -367,13 +368,3 @@ class Listener:
         self.addresses.leave(connection)
         if not self.connections:
             self._all_gone.set()
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a listener on `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -14,6 +14,7 @@ cost more than their bytes; other connections have their turn in between.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -31,9 +32,16 @@ from vespiary_broker.server.protocol_handler import (
     sentence_of,
 )
 from vespiary_broker.server.turns import REST
+from vespiary_broker.server.web_pages import (
+    PageRule,
+    any_page,
+    is_loopback,
+    local_pages,
+    own_pages,
+    same_place_pages,
+)
 from vespiary_broker.server.websocket.handshake import (
     Declined,
-    OriginRule,
     http_answer,
     open_websocket,
 )
@@ -96,12 +104,9 @@ class WebSocketHandler:
 
     def _take_head(self, data: bytes) -> None:
         self._head += data
-        rule = OriginRule.ANY
-        if self._cycle.engine.logins.is_login_optional:
-            rule = OriginRule.LOCAL
-        elif self._listener.is_http:
-            rule = OriginRule.SAME
-        found = open_websocket(self._head, self._limits, self._listener.acceptor.protocols, rule)
+        found = open_websocket(
+            self._head, self._limits, self._listener.acceptor.protocols, self._page_rule()
+        )
         if found is None:
             self._connection.note_partial(is_partial=True)
             return
@@ -119,6 +124,19 @@ class WebSocketHandler:
         if found.rest:
             self._frames.receive_data(found.rest)
             self._take_frames()
+
+    def _page_rule(self) -> PageRule:
+        """Return which pages may connect here now, of those that `allowed-origins` lets in."""
+        is_login_optional = self._cycle.engine.logins.is_login_optional
+        if self._listener.is_http:
+            return partial(
+                own_pages,
+                is_on_loopback=is_loopback(self._listener.acceptor.host),
+                is_login_optional=is_login_optional,
+            )
+        if self._connection.certificate_login is not None:
+            return same_place_pages
+        return local_pages if is_login_optional else any_page
 
     def _speak(self, protocol: Protocol) -> None:
         assert self._outgoing is not None

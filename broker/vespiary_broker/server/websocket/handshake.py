@@ -7,13 +7,10 @@ through wsproto. Source: RFC 6455 §4.2; the subprotocols' names are those of th
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Collection
 from dataclasses import dataclass
-from enum import Enum
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import urlsplit
 
 from wsproto import ConnectionType
 from wsproto.connection import Connection as Frames
@@ -21,6 +18,7 @@ from wsproto.events import AcceptConnection, Request
 from wsproto.handshake import H11Handshake
 from wsproto.utilities import RemoteProtocolError as HandshakeError
 
+from vespiary_broker.server.web_pages import Asked, PageRule
 from vespiary_spec.settings import WebSocketLimits
 
 PATH: Final = "/ws"
@@ -34,16 +32,7 @@ SUBPROTOCOLS: Final = {
 }
 """What a subprotocol stands for; it is spoken where the acceptor speaks that."""
 _HEAD_END: Final = b"\r\n\r\n"
-
-
-class OriginRule(Enum):
-    """Which pages `*` lets in, as the value of `allowed-origins`."""
-
-    ANY = "any"
-    LOCAL = "local"
-    """Those of this machine, and of the place that they connect to: nobody has to log in."""
-    SAME = "same"
-    """Those of the place that they connect to, as for the rest of the HTTP port, with a login."""
+_NOT_ALLOWED: Final = "pages of this origin may not connect (web-socket.allowed-origins)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +87,7 @@ def http_answer(status: HTTPStatus, sentence: str) -> bytes:
 
 
 def open_websocket(
-    data: bytes, limits: WebSocketLimits, protocols: Collection[str], rule: OriginRule
+    data: bytes, limits: WebSocketLimits, protocols: Collection[str], rule: PageRule
 ) -> Opened | Declined | None:
     """Return what becomes of a handshake; None: it is not complete.
 
@@ -106,7 +95,7 @@ def open_websocket(
         data: All bytes of the connection so far.
         limits: Bounds, and the origins that are let in.
         protocols: Those that the acceptor speaks.
-        rule: Which pages `*` in the origins lets in.
+        rule: Says which of the pages that `*` lets in may connect.
     """
     end = data.find(_HEAD_END)
     if end < 0 and len(data) <= limits.max_header_size:
@@ -150,64 +139,43 @@ def _not_understood(error: Exception) -> Declined:
     return Declined(f"the handshake of the WebSocket is wrong: {reason}")
 
 
-def _check_request(request: Request, limits: WebSocketLimits, rule: OriginRule) -> Declined | None:
+def _check_request(request: Request, limits: WebSocketLimits, rule: PageRule) -> Declined | None:
     """Return why a well-formed handshake is refused; None if it is not."""
     if request.target.partition("?")[0] != PATH:
         return Declined(f"WebSockets are at {PATH}", HTTPStatus.NOT_FOUND)
     keys = [value for name, value in request.extra_headers if name == b"sec-websocket-key"]
     if len(keys) != 1:
         return Declined("the handshake of the WebSocket is wrong: it has more than one key")
-    origins = [value for name, value in request.extra_headers if name == b"origin"]
-    allowed = limits.allowed_origins
-    if origins and not is_origin_allowed(origins, allowed, request.host, rule):
-        why = " while nobody has to log in" if rule is OriginRule.LOCAL and "*" in allowed else ""
-        return Declined(
-            f"pages of this origin may not connect{why} (web-socket.allowed-origins)",
-            HTTPStatus.FORBIDDEN,
-        )
-    return None
+    found: dict[bytes, list[bytes]] = {b"origin": [], b"sec-fetch-site": [], b"user-agent": []}
+    for name, value in request.extra_headers:
+        if name in found:
+            found[name].append(value)
+    origins, sites, agents = found.values()
+    is_named = is_origin_named(origins, limits.allowed_origins)
+    if origins and not is_named and "*" not in limits.allowed_origins:
+        return Declined(_NOT_ALLOWED, HTTPStatus.FORBIDDEN)
+    # Browsers always send a User-Agent. Some other clients name the broker as their origin.
+    if is_named or (origins and not agents):
+        asked = Asked(request.host, None)
+    else:
+        # Browsers send one origin. Two name no page.
+        origin = origins[0] if len(origins) == 1 else b"null" if origins else None
+        site = sites[0] if sites else b"none"
+        asked = Asked(request.host, None if origin is None else _text(origin), _text(site))
+    refusal = rule(asked)
+    return None if refusal is None else Declined(refusal[1], refusal[0])
 
 
-def is_origin_allowed(
-    origins: list[bytes],
-    allowed: Collection[str],
-    host: str = "",
-    rule: OriginRule = OriginRule.ANY,
-) -> bool:
-    """Return whether a page may connect.
+def is_origin_named(origins: list[bytes], allowed: Collection[str]) -> bool:
+    """Return whether a page comes from an origin that the settings name.
 
     Args:
         origins: The `Origin` headers; browsers send one, other clients mostly none.
-        allowed: Origins that are let in, `*` for those of the rule.
-        host: The `Host` header.
-        rule: Which pages `*` lets in.
+        allowed: Origins that are let in.
     """
     known = {origin.lower().rstrip("/").encode() for origin in allowed}
-    if len(origins) == 1 and origins[0].lower() in known:
-        return True
-    if "*" not in allowed or rule is OriginRule.ANY:
-        return "*" in allowed
-    try:
-        page = urlsplit(origins[0].decode("ascii"))
-        page_host, own_host = page.hostname or "", urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    if len(origins) != 1:
-        return False
-    # A name that leads here may be one that a page has made lead here (DNS rebinding).
-    is_same = page.netloc == host and (rule is OriginRule.SAME or _is_address(own_host))
-    return is_same or (rule is OriginRule.LOCAL and _is_local(page_host))
+    return len(origins) == 1 and origins[0].lower() in known
 
 
-def _is_address(host: str) -> bool:
-    """Return whether a host is no name that anybody could have made lead here."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    return True
-
-
-def _is_local(host: str) -> bool:
-    """Return whether a host is this machine."""
-    return _is_address(host) and (host == "localhost" or ipaddress.ip_address(host).is_loopback)
+def _text(value: bytes) -> str:
+    return value.decode("ascii", "replace")

@@ -1,6 +1,7 @@
 import pytest
 
-from vespiary_broker.server.listener import Listener, is_loopback
+from vespiary_broker.server.listener import Listener
+from vespiary_broker.server.web_pages import is_loopback
 from vespiary_spec.settings import Acceptor, StompLimits
 from vespiary_testkit import product_loop
 

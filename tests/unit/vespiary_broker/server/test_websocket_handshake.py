@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from vespiary_broker.engine.users import make_user
-from vespiary_broker.server.websocket.handshake import OriginRule, is_origin_allowed
+from vespiary_broker.server.connection import Connection
+from vespiary_broker.server.web_pages import Asked, any_page, local_pages, same_place_pages
+from vespiary_broker.server.websocket.handshake import is_origin_named
 from vespiary_spec.settings import Acceptor, WebSocketLimits
 from vespiary_testkit.server_rig import ServerRig
 from vespiary_testkit.virtual_time import run_virtual
@@ -129,20 +132,40 @@ async def test_pages_of_other_origins_are_refused(rig: ServerRig) -> None:
         assert client.http().startswith(b"HTTP/1.1 101 ")
 
 
-def test_origins() -> None:
-    assert is_origin_allowed([b"null"], ("*",))
-    assert is_origin_allowed([b"https://a.example"], ("https://a.example/",))
-    assert not is_origin_allowed([b"https://a.example.evil"], ("https://a.example",))
-    assert not is_origin_allowed([b"https://a.example", b"https://b"], ("https://a.example",))
-    assert not is_origin_allowed([b"null"], ())
+SERVING = Acceptor(
+    name="all",
+    host="127.0.0.1",
+    port=0,
+    web_socket=WebSocketLimits(allowed_origins=("https://shop.example", "*")),
+)
 
 
-SERVED = ("https://shop.example", "*")
+def is_let_in(
+    rig: ServerRig,
+    host: str = "127.0.0.1:61616",
+    origin: str = "",
+    site: str = "",
+    agent: str = "Mozilla/5.0",
+) -> bool:
+    """Whether a handshake with these headers succeeds."""
+    headers = {"Host": host, "Origin": origin, "Sec-Fetch-Site": site, "User-Agent": agent}
+    client = Client(rig)
+    client.arrive(handshake("v12.stomp", headers={k: v for k, v in headers.items() if v}))
+    return client.http().startswith(b"HTTP/1.1 101 ")
+
+
+def test_origins_that_the_settings_name() -> None:
+    assert is_origin_named([b"https://A.example"], ("https://a.example/",))
+    assert not is_origin_named([b"https://a.example.evil"], ("https://a.example",))
+    assert not is_origin_named([b"https://a.example", b"https://b"], ("https://a.example",))
+    assert not is_origin_named([b"null"], ("*",))
+    assert not is_origin_named([], ("https://a.example",))
 
 
 @pytest.mark.parametrize(
     ("origin", "host", "local", "same"),
     [
+        (None, "127.0.0.1:61616", True, True),
         ("http://localhost:3000", "127.0.0.1:61616", True, False),
         ("http://127.0.0.1:3000", "localhost:61616", True, False),
         ("http://[::1]:3000", "localhost:61616", True, False),
@@ -153,37 +176,81 @@ SERVED = ("https://shop.example", "*")
         ("http://localhost.evil.example", "127.0.0.1:61616", False, False),
         ("null", "127.0.0.1:61616", False, False),
         ("http://[", "127.0.0.1:61616", False, False),
-        ("https://shop.example", "127.0.0.1:61616", True, True),
     ],
 )
-def test_which_pages_the_star_lets_in(origin: str, host: str, local: bool, same: bool) -> None:
-    def is_let_in(rule: OriginRule) -> bool:
-        return is_origin_allowed([origin.encode()], SERVED, host, rule)
-
-    assert is_let_in(OriginRule.ANY)
-    assert is_let_in(OriginRule.LOCAL) is local
-    assert is_let_in(OriginRule.SAME) is same
-    assert not is_origin_allowed([origin.encode()], (), host, OriginRule.LOCAL)
+def test_which_pages_connect_without_a_login_that_is_typed(
+    origin: str | None, host: str, local: bool, same: bool
+) -> None:
+    asked = Asked(host, origin)
+    assert (local_pages(asked) is None) is local
+    assert (same_place_pages(asked) is None) is same
+    assert any_page(asked) is None
 
 
 @pytest.mark.parametrize("has_users", [False, True])
-@pytest.mark.parametrize("is_http", [False, True])
-def test_pages_of_other_sites_do_not_use_a_broker_without_logins(
-    has_users: bool, is_http: bool
-) -> None:
-    @on_loop()
+def test_pages_of_other_sites_do_not_use_a_broker_without_logins(has_users: bool) -> None:
+    @on_loop(acceptor=SERVING)
     async def scenario(rig: ServerRig) -> None:
-        rig.listener.is_http = is_http
         if has_users:
             rig.users["amy"] = make_user("amy", "secret", iterations=4096)
-        seen = {}
-        for origin in ("", "https://evil.example", "http://localhost:3000"):
-            client = Client(rig)
-            headers = {"Origin": origin} if origin else {}
-            client.arrive(handshake("v12.stomp", headers=headers))
-            seen[origin] = client.http().startswith(b"HTTP/1.1 101 ")
-        assert seen[""], "clients that are no browsers send none"
-        assert seen["https://evil.example"] is (has_users and not is_http)
-        assert seen["http://localhost:3000"] is not (has_users and is_http)
+        assert is_let_in(rig), "clients that are no browsers send no origin"
+        assert is_let_in(rig, origin="https://shop.example")
+        assert is_let_in(rig, origin="http://localhost:3000")
+        assert is_let_in(rig, origin="https://evil.example") is has_users
+        named = {"host": "broker:61616", "origin": "http://broker:61616"}
+        assert is_let_in(rig, **named) is has_users, "rebinding"
+        assert is_let_in(rig, **named, agent=""), "paho and websocket-client, which are no browsers"
 
     scenario()
+
+
+@pytest.mark.parametrize("has_users", [False, True])
+def test_the_http_port_lets_in_the_pages_that_may_use_the_rest_of_it(has_users: bool) -> None:
+    @on_loop(acceptor=SERVING)
+    async def scenario(rig: ServerRig) -> None:
+        rig.listener.is_http = True
+        if has_users:
+            rig.users["amy"] = make_user("amy", "secret", iterations=4096)
+        local = "localhost:8161"
+        assert is_let_in(rig, host=local)
+        assert is_let_in(rig, host=local, origin=f"http://{local}")
+        assert is_let_in(rig, host=local, origin="https://shop.example"), "the settings name it"
+        assert not is_let_in(rig, host=local, origin="http://localhost:3000")
+        assert not is_let_in(rig, host=local, site="cross-site")
+        for origin in ("", "http://evil.example", "https://shop.example"):
+            assert not is_let_in(rig, host="evil.example", origin=origin), "rebinding"
+
+    scenario()
+
+
+BEYOND = msgspec.structs.replace(SERVING, host="0.0.0.0")
+
+
+@pytest.mark.parametrize("has_users", [False, True])
+def test_beyond_loopback_pages_by_name_need_a_broker_with_logins(has_users: bool) -> None:
+    """Where no login is needed, a site may have made its own name lead here."""
+
+    @on_loop(acceptor=BEYOND)
+    async def scenario(rig: ServerRig) -> None:
+        rig.listener.is_http = True
+        if has_users:
+            rig.users["amy"] = make_user("amy", "secret", iterations=4096)
+        assert is_let_in(rig, host="mq:8161", origin="http://mq:8161") is has_users
+        assert is_let_in(rig, host="mq:8161", origin="http://mq:8161", agent="")
+        assert is_let_in(rig, host="192.0.2.7:8161", origin="http://192.0.2.7:8161")
+        assert not is_let_in(rig, host="192.0.2.7:8161", origin="http://localhost:3000")
+
+    scenario()
+
+
+@on_loop(acceptor=SERVING)
+async def test_pages_of_other_sites_do_not_use_the_certificate_of_a_browser(
+    rig: ServerRig,
+) -> None:
+    rig.users["amy"] = make_user("amy", "secret", iterations=4096)
+    assert is_let_in(rig, origin="https://evil.example")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Connection, "certificate_login", lambda: None)
+        assert is_let_in(rig, host="mq.example", origin="https://mq.example")
+        assert is_let_in(rig, origin="https://shop.example"), "the settings name it"
+        assert not is_let_in(rig, origin="https://evil.example")
