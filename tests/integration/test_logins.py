@@ -97,11 +97,12 @@ def test_permissions_without_users_let_nobody_in_without_a_login(tmp_path: Path)
 
 
 def test_anonymous_clients_are_let_in_where_they_are_explicitly_allowed(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    write(data / "users")
-    settings = ("security.allow-anonymous=true", "security-settings.#.send=anonymous")
-    with BrokerProcess(data, *settings) as broker:
+    for rules in ((), ("security-settings.#.send=anonymous",)):
+        _check_guests(BrokerProcess(tmp_path / "data", "security.allow-anonymous=true", *rules))
+
+
+def _check_guests(broker: BrokerProcess) -> None:
+    with broker:
         assert log_in(broker) == "CONNECTED"
         assert ask(broker) == 200
         assert ask(broker, method="POST", path="configuration/reload") == 403, (

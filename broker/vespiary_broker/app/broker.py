@@ -48,7 +48,7 @@ from vespiary_broker.app.preflight import check_start
 from vespiary_broker.app.recovery_progress import RecoveryProgress
 from vespiary_broker.app.reloading import Reloading, Running
 from vespiary_broker.app.tasks import Tasks
-from vespiary_broker.app.users_file import MARK_NAME, UsersFile
+from vespiary_broker.app.users_file import MARK_NAME, UsersFile, closed_reason
 from vespiary_broker.engine.engine import Engine, make_engine
 from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.logins import GUEST, Logins
@@ -56,7 +56,6 @@ from vespiary_broker.engine.ports import Bindings
 from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import Timing
-from vespiary_broker.server.web_pages import is_loopback
 from vespiary_broker.store.bindings import BindingsJournal, BindingsParts
 from vespiary_broker.store.jms import JmsJournal
 from vespiary_broker.store.journal import Journal, open_journal
@@ -530,21 +529,14 @@ class BrokerApp(Administration):
 
     def _users_file(self) -> UsersFile:
         name = self.configuration.security.users_file
-        mark = self.data_directory / MARK_NAME
-        is_asked_for = self.configuration.security.allow_anonymous_on_loopback
-        return UsersFile(self.data_directory / (name or "users"), mark if is_asked_for else None)
+        return UsersFile(self.data_directory / (name or "users"), self.data_directory / MARK_NAME)
 
     def _closed_reason(self) -> str:
-        """Return why nobody comes in without a login while there are no users; empty if all do."""
-        settings = self.configuration
-        hosts = [settings.admin.host, *(acceptor.host for acceptor in settings.acceptors)]
-        if self._users.have_existed:
-            return "it has had a users file"
-        if self.engine.registry.permissions.is_on:
-            return "it has security-settings"
-        if not settings.security.allow_anonymous_on_loopback:
-            return "allow-anonymous-on-loopback is off"
-        return "" if all(map(is_loopback, hosts)) else "it listens beyond loopback"
+        return closed_reason(
+            self.configuration,
+            have_existed=self._users.have_existed,
+            has_rules=self.engine.registry.permissions.is_on,
+        )
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._group is not None

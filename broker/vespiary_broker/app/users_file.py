@@ -15,15 +15,19 @@ from pathlib import Path
 from typing import Final
 
 from vespiary_broker.engine.users import User, parse_users
+from vespiary_broker.server.web_pages import is_loopback
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.regular_files import read_regular
+from vespiary_spec.security import ANONYMOUS_ROLE
+from vespiary_spec.settings import Configuration
 
 log = logging.getLogger(__name__)
 
 MARK_NAME: Final = "users-existed"
 _MARK_TEXT: Final = """\
 This broker has had a users file. While it has no users, nobody can log in.
-Delete this file to let clients of this machine in without a login again, as a new broker does.
+To let clients of this machine in without a login again, stop the broker, delete the users file and
+this file, and start the broker.
 """
 
 
@@ -53,6 +57,27 @@ def mark_users(mark: Path) -> None:
         os.close(folder)
 
 
+def closed_reason(configuration: Configuration, *, have_existed: bool, has_rules: bool) -> str:
+    """Return why nobody comes in without a login while there are no users, as a clause.
+
+    Args:
+        configuration: The broker's settings; `allow-anonymous` is for the caller.
+        have_existed: Whether the broker has had a users file.
+        has_rules: Whether it has `security-settings` now.
+
+    Returns:
+        Empty if every client of this machine comes in.
+    """
+    hosts = [configuration.admin.host, *(acceptor.host for acceptor in configuration.acceptors)]
+    if have_existed:
+        return "it has had a users file"
+    if has_rules:
+        return "it has security-settings"
+    if not configuration.security.allow_anonymous_on_loopback:
+        return "allow-anonymous-on-loopback is off"
+    return "" if all(map(is_loopback, hosts)) else "it listens beyond loopback"
+
+
 class UsersFile:
     """The users as the file says now.
 
@@ -67,7 +92,7 @@ class UsersFile:
 
     Args:
         path: The file; it need not exist.
-        mark: File that tells later starts that there was a users file; None: nobody asks for it.
+        mark: File that tells later starts that there was a users file; None: none is written.
     """
 
     def __init__(self, path: Path, mark: Path | None = None) -> None:
@@ -102,6 +127,13 @@ class UsersFile:
         self._seen = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
         self.digest, self.refused = hashlib.sha256(data).hexdigest(), ""
         self._note_existence()
+        if ANONYMOUS_ROLE in self._users:
+            log.warning(
+                "a user has the name of clients without a login, and only their role user=%s "
+                "path=%s cure='add it under another name, and remove it'",
+                ANONYMOUS_ROLE,
+                self._path,
+            )
         if facts.st_mode & (stat.S_IROTH | stat.S_IWOTH):
             log.warning("users file open to everybody path=%s cure='chmod 600'", self._path)
         return self._users

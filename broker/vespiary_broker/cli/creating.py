@@ -16,7 +16,6 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from vespiary_broker.app.users_file import MARK_NAME
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.credentials import password_file_option, read_password
 from vespiary_broker.cli.terminal import CommandFailed
@@ -74,7 +73,7 @@ def create(
         raise CommandFailed(f"{folder} cannot be made: {error}") from error
     if user is not None:
         users = data / (configuration.security.users_file or "users")
-        add_user(users, user, password, roles=("admin",), mark=data / MARK_NAME)
+        add_user(users, user, password, roles=("admin",))
         terminal.echo(f"user {user} with the role admin in {users}")
     terminal.echo(f"made {target}")
     terminal.echo(f"try  vespiary run -c {target}")

@@ -6,12 +6,14 @@ Owns: the commands. They change the users file; a running broker notices by itse
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from vespiary_broker.app.users_file import closed_reason
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.credentials import password_file_option, read_password
 from vespiary_broker.cli.instance import config_option, data_option, load_instance
@@ -43,27 +45,36 @@ def _file_options(function: F) -> F:
 
 
 def _path(config: Path | None, data: Path | None, file: Path | None) -> Path:
-    return _places(config, data, file)[0]
-
-
-def _places(config: Path | None, data: Path | None, file: Path | None) -> tuple[Path, Path | None]:
-    """Return the users file, and the broker's mark that it has had one if that is known.
+    """Return the users file.
 
     Raises:
         CommandFailed: The folder of the file does not exist.
     """
-    mark: Path | None = None
-    if file is not None:
-        path = file.absolute()
-    else:
-        instance = load_instance(config, data)
-        path, mark = instance.users_file, instance.users_mark
+    path = load_instance(config, data).users_file if file is None else file.absolute()
     if not path.parent.is_dir():
         raise terminal.CommandFailed(
             f"there is no folder {path.parent}: name the broker's data folder with --data, or make "
             "one with `vespiary create`"
         )
-    return path, mark
+    return path
+
+
+def _meaning(config: Path | None, data: Path | None, file: Path | None) -> str:
+    """Return what it means for clients that a broker has no users; empty: it is not known here."""
+    if file is not None:
+        return ""
+    instance = load_instance(config, data)
+    configuration = instance.configuration
+    reason = closed_reason(
+        configuration,
+        have_existed=instance.users_file.exists() or os.path.lexists(instance.users_mark),
+        has_rules=bool(configuration.security_settings),
+    )
+    if configuration.security.allow_anonymous:
+        return "clients need no login, and have the role anonymous"
+    if reason:
+        return f"nobody can log in until you add one ({reason})"
+    return "clients of this machine need no login"
 
 
 @click.group("user", short_help="Add, remove and list users.")
@@ -95,12 +106,12 @@ def add(
     file: Path | None,
 ) -> None:
     """Add the user NAME. From the first user on, every client has to log in."""
-    path, mark = _places(config, data, file)
+    path = _path(config, data, file)
     if name not in read_users(path):  # else there is nothing to ask a password for
         password = read_password(name, password_file, is_new=True)
     else:
         password = "-"  # noqa: S105  (refused before it is used)
-    add_user(path, name, password, roles=roles, mark=mark)
+    add_user(path, name, password, roles=roles)
     terminal.echo(f"added {name} to {path}")
 
 
@@ -113,7 +124,7 @@ def remove(name: str, config: Path | None, data: Path | None, file: Path | None)
     remove_user(path, name)
     terminal.echo(f"removed {name} from {path}")
     if not read_users(path):
-        terminal.echo("no users are left: nobody can log in until you add one", err=True)
+        terminal.echo(_joined("no users are left", _meaning(config, data, file)), err=True)
 
 
 @user.command("password", short_help="Change a password.")
@@ -158,7 +169,7 @@ def roles(
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON array.")
 def list_users(config: Path | None, data: Path | None, file: Path | None, is_json: bool) -> None:
     """List the users and their roles."""
-    path, mark = _places(config, data, file)
+    path = _path(config, data, file)
     users = sorted(read_users(path).values(), key=lambda user: user.name)
     if is_json:
         terminal.show_json([{"name": u.name, "roles": sorted(u.roles)} for u in users])
@@ -167,6 +178,8 @@ def list_users(config: Path | None, data: Path | None, file: Path | None, is_jso
             ("user", "roles"), [(u.name, ", ".join(sorted(u.roles))) for u in users]
         )
     else:
-        has_been = path.exists() or (mark is not None and mark.exists())
-        meaning = "nobody can log in" if has_been else "clients of this machine need no login"
-        terminal.echo(f"no users in {path}: {meaning}")
+        terminal.echo(_joined(f"no users in {path}", _meaning(config, data, file)))
+
+
+def _joined(what: str, meaning: str) -> str:
+    return f"{what}: {meaning}" if meaning else what

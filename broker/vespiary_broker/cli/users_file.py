@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from vespiary_broker.app.users_file import mark_users
 from vespiary_broker.engine.users import (
     User,
     checked_roles,
@@ -45,14 +44,7 @@ def read_users(path: Path) -> Users:
     return parse_users(text, str(path))
 
 
-def add_user(
-    path: Path,
-    name: str,
-    password: str,
-    *,
-    roles: Iterable[str] = (),
-    mark: Path | None = None,
-) -> None:
+def add_user(path: Path, name: str, password: str, *, roles: Iterable[str] = ()) -> None:
     """Add a user.
 
     Args:
@@ -60,7 +52,6 @@ def add_user(
         name: Name of the user.
         password: Its password.
         roles: Its roles.
-        mark: File by which the broker remembers that it has had users; None: not known here.
 
     Raises:
         ConfigError: There is one of that name, or name, role or password may not be one.
@@ -80,7 +71,7 @@ def add_user(
             )
         users[name] = user
 
-    _change(path, change, mark)
+    _change(path, change)
 
 
 def remove_user(path: Path, name: str) -> None:
@@ -145,13 +136,11 @@ def _existing(users: Users, name: str, path: Path) -> User:
     return users[name]
 
 
-def _change(path: Path, change: Callable[[Users], None], mark: Path | None = None) -> None:
+def _change(path: Path, change: Callable[[Users], None]) -> None:
     try:
         with _locked(path.parent):
             users = read_users(path)
             change(users)
-            if mark is not None:
-                mark_users(mark)
             _write(path, format_users(users.values()))
     except OSError as error:
         if isinstance(error, NativeError):

@@ -140,7 +140,7 @@ class Logins:
     @property
     def is_open(self) -> bool:
         """Whether everybody comes in and may do everything: no user has ever existed."""
-        return not self._users() and not self._closed_reason()
+        return self._anonymous is None and not self._users() and not self._closed_reason()
 
     @property
     def is_login_optional(self) -> bool:

@@ -141,10 +141,10 @@ class Permissions:
         return found
 
     def _roles(self, user: str) -> frozenset[str]:
+        if user == ANONYMOUS_ROLE:  # clients without a login, whatever a users file says
+            return frozenset((ANONYMOUS_ROLE,))
         found = self._users().get(user)
-        if found is not None:
-            return found.roles
-        return frozenset((ANONYMOUS_ROLE,)) if user == ANONYMOUS_ROLE else frozenset()
+        return frozenset() if found is None else found.roles
 
     def _rules(self, address: str) -> list[tuple[str, SecuritySettings]]:
         """Return the rules that decide about an address; none if there is an uncovered one."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vespiary_spec.errors import ConfigError
+from vespiary_spec.security import ANONYMOUS_ROLE
 
 MECHANISM: Final = "SCRAM-SHA-256"
 DEFAULT_ITERATIONS: Final = 15_000
@@ -97,6 +98,10 @@ def make_user(
         ConfigError: A name, a role or the password may not be one.
     """
     _check_name(name, "user name")
+    if name == ANONYMOUS_ROLE:
+        raise ConfigError(
+            "the user name may not be one: clients without a login have it", path=name
+        )
     wanted = checked_roles(roles)
     if not password:
         raise ConfigError("the password is empty", path=name)

@@ -51,6 +51,19 @@ def test_a_mark_that_cannot_be_written_is_mentioned(
     assert "the next start lets clients of this machine in" in caplog.text
 
 
+def test_a_user_with_the_name_of_clients_without_a_login_is_mentioned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _write(tmp_path / "users", "alice")
+    text = (tmp_path / "users").read_text()
+    with caplog.at_level(logging.WARNING):
+        UsersFile(tmp_path / "users").read()
+        assert not caplog.text
+        (tmp_path / "users").write_text(text.replace("alice", "anonymous"))
+        UsersFile(tmp_path / "users").read()
+    assert "user=anonymous" in caplog.text
+
+
 def test_changed_file_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "users"
     _write(path, "alice")

@@ -86,6 +86,29 @@ def test_roles_change_and_the_password_stays(path: Path, capsys):
     assert "the role may not be one" in capsys.readouterr().err
 
 
+def test_what_it_means_that_there_are_no_users(path: Path, tmp_path: Path, capsys):
+    config = tmp_path / "broker.yaml"
+
+    def meaning(text: str = "{}") -> str:
+        config.write_text(text)
+        place = ["--config", str(config), "--data", str(path.parent)]
+        assert run_program(["user", "list", *place]) == 0
+        return str(capsys.readouterr().out)
+
+    assert "clients of this machine need no login" in meaning()
+    assert "(it listens beyond loopback)" in meaning("admin: {host: 0.0.0.0}")
+    assert "(it has security-settings)" in meaning("security-settings: {'#': {send: [apps]}}")
+    assert "have the role anonymous" in meaning("security: {allow-anonymous: true}")
+    (path.parent / "users-existed").touch()
+    assert "nobody can log in until you add one (it has had a users file)" in meaning()
+
+
+def test_no_user_has_the_name_of_clients_without_a_login(path: Path, capsys):
+    assert user(path, "add", "anonymous", "--role", "admin") == 1
+    assert "clients without a login have it" in capsys.readouterr().err
+    assert not path.exists()
+
+
 def test_users_are_listed(path: Path, capsys):
     assert user(path, "list") == 0
     assert "no users" in capsys.readouterr().out

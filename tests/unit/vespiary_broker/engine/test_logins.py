@@ -110,8 +110,11 @@ def test_lockout_says_why() -> None:
     assert closed.lockout == (
         "nobody can log in: this broker has no users, and it has had a users file"
     )
-    guests = Logins(dict, closed_reason=lambda: "so it is", anonymous=GUEST)
-    assert not guests.lockout
+    for reason in ("so it is", ""):
+        guests = Logins(dict, closed_reason=lambda reason=reason: reason, anonymous=GUEST)
+        assert not guests.lockout
+        assert not guests.is_open
+        assert guests.without_login() == GUEST, "on a new broker too they are no administrators"
     with pytest.raises(LoginRefused, match="there are no users to log in as"):
         guests.begin("alice", "x", "p", 0.0)
 

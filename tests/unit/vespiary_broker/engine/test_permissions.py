@@ -111,7 +111,11 @@ def test_who_comes_in_without_a_login_has_the_role_anonymous() -> None:
     named = Permissions(
         {"#": SecuritySettings(send=("anonymous",))}, users=lambda: users(user("anonymous"))
     )
-    assert not named.is_permitted("anonymous", SEND, "orders"), "a user has its own roles"
+    assert named.is_permitted("anonymous", SEND, "orders"), "whatever a users file says"
+    lent = Permissions(
+        {"#": SecuritySettings(send=("ops",))}, users=lambda: users(user("anonymous", "ops"))
+    )
+    assert not lent.is_permitted("anonymous", SEND, "orders"), "it lends nothing to clients"
 
 
 def test_other_rules_and_other_roles_count_from_then_on() -> None:
