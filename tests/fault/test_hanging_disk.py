@@ -3,11 +3,15 @@
 The broker's volume is an ext4 on a loop device, whose image lies on another ext4 that is frozen:
 the device takes requests and does not end them. It stays frozen until the broker has answered and
 sent heart-beats: a loop that waits for the disk never does. How long the answers took is printed.
+
+The volume is at rest when the hang begins. In the middle of a commit of ext4's own journal, as after
+a file was made, the kernel lets the submission itself wait, with ASYNCIO and IO_URING.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -16,9 +20,10 @@ from pathlib import Path
 
 import pytest
 
+from vespiary_broker.store.options import FILES_AHEAD_MIN
 from vespiary_native import loader
 from vespiary_testkit.broker_process import BrokerProcess
-from vespiary_testkit.small_disk import MIB, hanging, small_disk
+from vespiary_testkit.small_disk import MIB, hanging, settle, small_disk
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import WAIT_S, wait_for
 
@@ -72,13 +77,19 @@ def lags_ms(connection: HTTPConnection, count: int) -> list[float]:
     return sorted(found)
 
 
+def files_ahead(connection: HTTPConnection) -> int:
+    """Return how many journal files are made and not begun."""
+    connection.request("GET", "/api/v1/journal")
+    return int(json.loads(connection.getresponse().read())["files"]["ahead"])
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_hang_is_waited_for_and_harms_nobody_else(
     disk: tuple[Path, Path], engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("VESPIARY_RING", raising=False)
     volume, below = disk
-    settings = ("journal-file-size=1MiB", f"journal-type={engine}", "max-disk-usage=100")
+    settings = ("journal-file-size=10MiB", f"journal-type={engine}", "max-disk-usage=100")
     with BrokerProcess(volume / "data", *settings, log=below.parent / "log") as broker:
         if broker.ready["engine"] != engine:
             pytest.skip(f"no {engine} here: {broker.log_text()}")
@@ -91,6 +102,8 @@ def test_a_hang_is_waited_for_and_harms_nobody_else(
             lags_ms(asking, 1)  # the first answer takes longer than the others
             sender.start()
             wait_for(lambda: sender.confirmed > 0, "it confirms")
+            wait_for(lambda: files_ahead(asking) >= FILES_AHEAD_MIN, "no more files are made")
+            settle(volume)
             with hanging(below):
                 at_freeze = sender.confirmed
                 beats.receive_heart_beats(1)  # with those that came before

@@ -88,6 +88,11 @@ def break_down(mount: Path) -> None:
         os.close(folder)
 
 
+def settle(mount: Path) -> None:
+    """Write out all of a file system; on return no commit of its own journal is under way."""
+    subprocess.run(["sync", "--file-system", str(mount)], check=True)
+
+
 @contextlib.contextmanager
 def hanging(mount: Path) -> Iterator[None]:
     """Let every write to a file system wait until the end of the `with` block."""
