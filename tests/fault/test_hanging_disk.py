@@ -4,8 +4,8 @@ The broker's volume is an ext4 on a loop device, whose image lies on another ext
 the device takes requests and does not end them. It stays frozen until the broker has answered and
 sent heart-beats: a loop that waits for the disk never does. How long the answers took is printed.
 
-The volume is at rest when the hang begins. In the middle of a commit of ext4's own journal, as after
-a file was made, the kernel lets the submission itself wait, with ASYNCIO and IO_URING.
+The volume is at rest when the hang begins. In the middle of a commit of ext4's own journal, as
+after a file was made, the kernel lets the submission itself wait, with ASYNCIO and IO_URING.
 """
 
 from __future__ import annotations

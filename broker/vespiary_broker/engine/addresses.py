@@ -34,6 +34,8 @@ class Address:
         wildcards: Of a plain address: the wildcard addresses that cover it, whose queues get its
             messages too.
         routed: Of a wildcard address: the plain addresses with routes that it covers.
+        connection: Handle of the only connection that may consume there, since it was made for that
+            one; None: any may.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Address:
     is_wildcard: bool = False
     wildcards: tuple[Address, ...] = ()
     routed: dict[Address, None] = field(default_factory=dict)
+    connection: int | None = None
 
     @property
     def key(self) -> str:

@@ -108,6 +108,8 @@ class Queue:
         is_auto_created: Whether it goes when it is empty and unused, if the settings say so.
         is_temporary: Whether it goes with its only consumer, with all that is in it.
         client_id: Client that a durable subscription belongs to; empty otherwise.
+        connection: Handle of the only connection that may consume from it, since it was made for
+            that one; None: any may.
         traits: What is particular about it.
         idle_since_s: When its last consumer went, or when it was made or read back.
         was_used: Whether it ever had a consumer.
@@ -140,6 +142,7 @@ class Queue:
     is_auto_created: bool
     is_temporary: bool = False
     client_id: str = ""
+    connection: int | None = None
     traits: QueueTraits = NO_TRAITS
     idle_since_s: float = 0.0
     was_used: bool = False

@@ -106,7 +106,11 @@ async def open_subscription(
         registry.permissions.check(destination.user, Permission.CONSUME, destination.address)
     registry.limits.check_subscription()
     match = match_of(request)
+    check_connection(registry.addresses.get(destination.address), output.handle)
     queue = await _queue_for(registry, request)
+    if queue.is_temporary and queue.connection is None:  # made just now, or by this one's protocol
+        queue.connection = output.handle
+    check_connection(queue, output.handle)
     await registry.write_queue(queue)
     if destination.queue is None and (queue.is_temporary or queue.client_id):
         match = None  # its filter is the selector
@@ -150,6 +154,23 @@ async def open_subscription(
         queue.examined = ExaminedQueue(core, queue, registry.judge)
     registry.usage.consumer_opened(consumer)
     return consumer
+
+
+def check_connection(place: Address | Queue | None, handle: int | None) -> None:
+    """Refuse consumers of other connections at what was made for one: temporary queues and nodes.
+
+    The name is no secret: whoever may list queues knows it. JMS 2.0 §6.2.2 says so of temporary
+    destinations.
+
+    Args:
+        place: The address or queue; None: there is none, so anybody may make it.
+        handle: The core's handle of the connection that asks; None: it made none.
+
+    Raises:
+        RemoteProtocolError: Only another connection may consume there.
+    """
+    if place is not None and place.connection not in (None, handle):
+        raise RemoteProtocolError(f"{place.name} was made for another connection alone")
 
 
 def _view_of(registry: Registry, consumer: Consumer, request: SubscriptionRequest) -> View:

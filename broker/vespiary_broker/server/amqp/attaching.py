@@ -185,7 +185,8 @@ async def _make_node(
     registry.permissions.check(user, permission, name)
     if kind_of(terminus) is RoutingType.MULTICAST:
         registry.permissions.check_making(user, name, None, RoutingType.MULTICAST)
-        await registry.create_address(name, {RoutingType.MULTICAST}, is_auto_created=True)
+        address = await registry.create_address(name, {RoutingType.MULTICAST}, is_auto_created=True)
+        address.connection = session.connection.handle
         return name, None
     queue = await registry.create_queue(
         name,
@@ -195,6 +196,7 @@ async def _make_node(
         is_auto_created=True,
         traits=session.handler.traits,
     )
+    queue.address.connection = session.connection.handle
     session.handler.keep_node(queue)
     return name, queue
 

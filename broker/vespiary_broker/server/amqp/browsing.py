@@ -18,7 +18,11 @@ from vespiary_broker.engine.names import check_not_own
 from vespiary_broker.engine.page_walk import PageWalk
 from vespiary_broker.engine.publishing import make_target
 from vespiary_broker.engine.queues import Queue
-from vespiary_broker.engine.subscriptions import SubscriptionRequest, match_of
+from vespiary_broker.engine.subscriptions import (
+    SubscriptionRequest,
+    check_connection,
+    match_of,
+)
 from vespiary_broker.server.amqp.conditions import Condition, Refused
 from vespiary_broker.server.amqp.restoring import payload_of
 from vespiary_broker.server.amqp.sending import OutgoingLink
@@ -55,6 +59,7 @@ async def open_browser(
     destination = request.destination
     check_not_own(destination)
     registry.permissions.check(destination.user, Permission.BROWSE, destination.address)
+    check_connection(registry.addresses.get(destination.address), session.connection.handle)
     name = destination.queue or destination.address
     queue = registry.queue_of(destination.address, name)
     if queue is None:
@@ -68,6 +73,7 @@ async def open_browser(
             queue = registry.queue_of(destination.address, name)
     if queue is None:
         raise Refused(Condition.NOT_FOUND, f"there is no queue {name[:100]!a} to browse")
+    check_connection(queue, session.connection.handle)
     return BrowserLink(session, link, queue, request)
 
 

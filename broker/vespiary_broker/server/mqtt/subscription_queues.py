@@ -22,6 +22,7 @@ from vespiary_broker.engine.names import Sender
 from vespiary_broker.engine.queue_traits import RETIRED, traits_of_user
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.registry import Registry
+from vespiary_broker.engine.subscriptions import check_connection
 from vespiary_broker.server.mqtt.options import Options, is_alone
 from vespiary_broker.server.mqtt.topics import TopicMapping
 from vespiary_codec.wire.mqtt.topics import split_share
@@ -109,6 +110,7 @@ class SubscriptionQueues:
         address = self._topics.address_of_filter(topic_filter)
         # Before it is made: it would take messages that nobody gets.
         self._registry.permissions.check(user, Permission.CONSUME, address)
+        check_connection(self._registry.addresses.get(address), None)
         is_shared = bool(split_share(topic_filter).name)
         rank = None if is_alone(topic_filter, options) else options.qos
         traits = replace(traits_of_user(user), is_no_local=options.no_local, rank=rank)

@@ -35,6 +35,18 @@ def test_each_topic_subscriber_has_its_own_queue_that_goes_with_it() -> None:
     assert not rig.registry.addresses
 
 
+@pytest.mark.parametrize("name", ["{0}", "a::{0}"])
+def test_the_queue_of_a_topic_subscriber_is_for_its_own_connection(name: str) -> None:
+    rig = Rig()
+    output = rig.output()
+    consumer = rig.subscribe(output, "/topic/a")
+    full = name.format(consumer.queue.name)
+    with pytest.raises(RemoteProtocolError, match="was made for another connection alone"):
+        rig.subscribe(rig.output(), full if "::" in full else f"a::{full}")
+    again = rig.subscribe(output, f"a::{consumer.queue.name}")
+    assert again.queue is consumer.queue
+
+
 def test_durable_subscription() -> None:
     rig = Rig()
     consumer = rig.subscribe(rig.output(), "/topic/a", client_id="me", durable_name="sub")

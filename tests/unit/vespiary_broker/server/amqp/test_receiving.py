@@ -301,6 +301,36 @@ async def test_a_dynamic_target_goes_with_its_link(rig: ServerRig) -> None:
     assert name not in rig.engine.registry.queues
 
 
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_a_dynamic_node_is_read_by_its_own_connection_alone(kind: str) -> None:
+    @with_rig()
+    async def scenario(rig: ServerRig) -> None:
+        peer, thief = AmqpPeer(rig), AmqpPeer(rig)
+        for each in (peer, thief):
+            await each.open()
+            await each.begin()
+        target = Target(dynamic=True, capabilities=(Symbol(f"temporary-{kind}"),))
+        node = (await peer.sender(None, target=target)).target.address
+        queues = list(rig.engine.registry.queues)
+        asked = [
+            Source(address=node),
+            Source(address=node, distribution_mode=Symbol("copy")),
+            Source(address=f"{node}::thief"),
+            Source(address=f"/topic/{node}"),
+            Source(address=node, capabilities=(Symbol("queue"),)),
+            Source(address=node, capabilities=(Symbol("topic"),)),
+        ]
+        for handle, each in enumerate(asked):
+            await thief.attach(RECEIVER, handle, source=each, target=Target())
+            assert thief.one(Attach).source is None
+            assert "for another connection alone" in thief.one(Detach).error.description
+        assert list(rig.engine.registry.queues) == queues, "nothing is made there"
+        own = Source(address=node, capabilities=(Symbol(kind),))
+        assert (await peer.receiver(node, handle=9, source=own)).source.address == node
+
+    scenario()
+
+
 @with_rig()
 async def test_a_closed_connection_takes_its_nodes_along(rig: ServerRig) -> None:
     peer = AmqpPeer(rig)

@@ -20,7 +20,7 @@ from vespiary_codec.wire.mqtt import (
     Will,
 )
 from vespiary_spec.errors import NotPermitted
-from vespiary_spec.settings import Permission, SecuritySettings
+from vespiary_spec.settings import Permission, RoutingType, SecuritySettings
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.mqtt_rig import V3, V5, MqttClientPeer, MqttRig
 from vespiary_testkit.rig_runner import on_rig
@@ -250,3 +250,15 @@ async def test_a_durable_session_goes_on_without_what_it_may_not_have_any_more(
     assert [name for name in rig.engine.registry.queues if "mqtt" not in name] == ["c.news"]
     writer.send(Publish("news", b"more", 1, packet_id=2))
     assert [each.payload for each in await again.received()] == [b"more"]
+
+
+@on_rig()
+async def test_an_address_that_was_made_for_another_connection_is_refused(rig: MqttRig) -> None:
+    """A dynamic node of AMQP."""
+    registry = rig.engine.registry
+    address = await registry.create_address("node", {RoutingType.MULTICAST}, is_auto_created=True)
+    address.connection = 99
+    client = await rig.connected("c")
+    (code,) = await suback(rig, client, "node")
+    assert code.is_failure
+    assert not registry.queues
