@@ -124,7 +124,7 @@ class _Name:
         low = number if is_exact else math.nextafter(number, -math.inf)
         high = number if is_exact else math.nextafter(number, math.inf)
         lowest, highest = self.numbers or (low, high)
-        self.numbers = (min(low, lowest), max(high, highest))
+        self.numbers = (min(lowest, low), max(highest, high))  # 0 and -0: the former stays, as in C
 
     @property
     def bounds(self) -> tuple[bytes, bytes]:

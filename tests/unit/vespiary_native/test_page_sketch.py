@@ -294,6 +294,14 @@ def _check_value(facts: NameSketch, value: bytes) -> None:
         assert str(number).encode() == value
 
 
+@pytest.mark.parametrize(
+    "values", [("0", "-0"), ("-0", "0"), ("-0", "0.0", "1"), ("-1", "0", "-0")]
+)
+def test_both_write_the_same_of_zeros(values: tuple[str, ...]) -> None:
+    parts = parts_of(*(f"a:{value}\n" for value in values))
+    assert len({sketch(parts, SKETCH_BYTES_MAX) for sketch in SKETCHERS}) == 1
+
+
 @pytest.mark.ci
 @given(_pages, st.integers(0, SKETCH_BYTES_MAX))
 def test_what_a_sketch_says_holds_for_every_message(page: list[Message], room: int) -> None:
