@@ -55,7 +55,7 @@ from vespiary_testkit.seeds import seed_for
 
 EXAMPLES = int(os.environ.get("VESPIARY_ENGINE_EXAMPLES", "50"))
 STEPS = 30
-SERIES_MAX = 4
+SERIES_MAX = 12
 """A series of examples without one of the fates is followed by another."""
 FATES = {
     "dead",
