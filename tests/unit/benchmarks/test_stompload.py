@@ -1,10 +1,12 @@
 """The generator against a server that behaves, and against one that does each kind of harm."""
 
+import signal
 import socket
 import subprocess
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from benchmarks.generator import GeneratorError, Load, LoadReport, run_load
@@ -22,8 +24,6 @@ def _run(binary: Path, load: Load, faults: Faults | None = None, *extra: str) ->
 
 
 def _with(**changes: float | str) -> Load:
-    import msgspec
-
     return msgspec.structs.replace(_SHORT, **changes)
 
 
@@ -128,6 +128,25 @@ def test_warm_up_stays_out_of_the_window(stompload: Path) -> None:
     assert report.totals.sent == 300
     assert report.confirm_latency_us.count == 100
     assert 0 < report.seconds < all_s - 0.35
+
+
+def test_a_window_that_passed_while_the_machine_was_busy_is_measured_afterwards(
+    stompload: Path,
+) -> None:
+    options = ["--consumers", "1", "--window", "1", "--warmup", "0.3", "--seconds", "0.1"]
+    with running_stomp_server() as (server, port):
+        command = [stompload, "--port", str(port), *options]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            while server.sends == 0 and process.poll() is None:
+                time.sleep(0.001)
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(0.5)  # longer than the warm-up and the window
+            process.send_signal(signal.SIGCONT)
+            output, _ = process.communicate()
+    report = msgspec.json.decode(output, type=LoadReport)
+    assert report.passed, report
+    assert report.seconds >= 0.09
+    assert report.window.delivered > 0
 
 
 def test_prefetch_login_and_routing_reach_the_broker(stompload: Path) -> None:

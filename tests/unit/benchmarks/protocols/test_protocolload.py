@@ -167,7 +167,8 @@ class _Connection(asyncio.Protocol):
         self.unsent += data
 
     def flush(self) -> None:
-        self.transport.write(bytes(self.unsent))
+        if not self.transport.is_closing():  # the generator may have gone in this turn
+            self.transport.write(bytes(self.unsent))
         self.unsent.clear()
 
     def take(self, body: Any, payload: bytes) -> None:
