@@ -146,7 +146,6 @@ def test_a_window_that_passed_while_the_machine_was_busy_is_measured_afterwards(
     report = msgspec.json.decode(output, type=LoadReport)
     assert report.passed, report
     assert report.seconds >= 0.09
-    assert report.window.delivered > 0
 
 
 def test_prefetch_login_and_routing_reach_the_broker(stompload: Path) -> None:

@@ -15,7 +15,7 @@ from vespiary_broker.server import cycle
 from vespiary_broker.server.deadline import Deadline
 from vespiary_broker.server.reaping import Reaping
 from vespiary_testkit import product_loop
-from vespiary_testkit.server_rig import ServerRig
+from vespiary_testkit.server_rig import Peer, ServerRig
 from vespiary_testkit.virtual_time import run_virtual
 
 DELAY_S = 0.01
@@ -30,6 +30,16 @@ class Reader(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.read_at_s.append(asyncio.get_running_loop().time())
         time.sleep(DELAY_S)
+
+
+class Forwarder(asyncio.Protocol):
+    """Hands what is read to a peer of a rig."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+
+    def data_received(self, data: bytes) -> None:
+        self.peer.send(data)
 
 
 async def stand_still(pause_s: float, meanwhile: Callable[[], None]) -> None:
@@ -209,7 +219,7 @@ def test_the_rest_of_a_frame_is_read_before_its_rate_is_judged(
         await peer.login()
         peer.send(b"SEND\ndestination:/queue/q\nreceipt:1\n\n")
         client, broker = socket.socketpair()
-        loop.add_reader(broker, lambda: peer.send(broker.recv(4096)))
+        transport, _ = await loop.create_connection(lambda: Forwarder(peer), sock=broker)
 
         def meanwhile() -> None:
             rig.cycle.start()
@@ -221,9 +231,8 @@ def test_the_rest_of_a_frame_is_read_before_its_rate_is_judged(
         await asyncio.sleep(0)  # the judgement
         await rig.flush()
         assert [frame.command for frame in peer.frames()] == ["RECEIPT"]
-        loop.remove_reader(broker)
-        for end in (broker, client):
-            end.close()
+        transport.close()
+        client.close()
         await rig.close()
 
     product_loop.run(scenario())
@@ -235,7 +244,7 @@ def test_a_login_that_is_read_after_its_deadline_has_the_time_once_more() -> Non
         loop = asyncio.get_running_loop()
         peer = rig.peer()
         client, broker = socket.socketpair()
-        loop.add_reader(broker, lambda: peer.send(broker.recv(4096)))
+        transport, _ = await loop.create_connection(lambda: Forwarder(peer), sock=broker)
 
         def meanwhile() -> None:
             peer.connection.connected_at_s -= rig.listener.acceptor.handshake_timeout
@@ -249,9 +258,8 @@ def test_a_login_that_is_read_after_its_deadline_has_the_time_once_more() -> Non
         await asyncio.sleep(0)  # the judgement
         await asyncio.wait(list(rig.tasks))
         assert [frame.command for frame in peer.frames()] == ["CONNECTED"]
-        loop.remove_reader(broker)
-        for end in (broker, client):
-            end.close()
+        transport.close()
+        client.close()
         await rig.close()
 
     product_loop.run(scenario())

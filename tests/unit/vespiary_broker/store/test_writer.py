@@ -524,7 +524,7 @@ async def test_statistics(tmp_path: Path):
     assert figures.blocks == figures.writes
     assert figures.written_bytes == 4096 * figures.writes
     assert figures.records >= 3
-    assert figures.files.active == figures.files.ahead + 1 >= 3  # more where files are made slowly
+    assert figures.files.active > figures.files.ahead >= 2  # more where files are made slowly
     assert figures.engine == journal.engine_name == "MEMORY"
     assert (figures.failed_reason, figures.blocked_reason) == (None, None)
     await journal.close()
