@@ -60,7 +60,7 @@ class Copying:
     queue: Queue
     route: int
     match: SelectorMatch | None
-    cursor: int
+    cursor: int = 0
     end: int = 0
     waits: int = 0
 
@@ -152,17 +152,26 @@ class Retroactive:
         selector = queue.traits.selector
         match = None if selector is None else SelectorMatch(selector.text, queue.address.name)
         route = self._core.open_route([queue.id])
-        copying = Copying(source, queue, route, match, self._first(source))
+        copying = Copying(source, queue, route, match)
+        for _ in range(_QUIET_TRIES):
+            if self._is_quiet(source):
+                break
+            await self._wait()
+        await self._skip_excess(copying)
         for _ in range(_QUIET_TRIES):
             await self._copy(copying)
             if source.is_deleted or queue.is_deleted:
                 return copying
-            statistics = self._core.queue_statistics(source.id)
-            if statistics.tail == statistics.available:
+            if self._is_quiet(source):
                 break
             await self._wait()
         copying.end = self._core.queue_statistics(source.id).tail
         return copying
+
+    def _is_quiet(self, source: Queue) -> bool:
+        """Return whether no message of a queue is on its way to the disk."""
+        statistics = self._core.queue_statistics(source.id)
+        return statistics.tail == statistics.available
 
     async def end(self, copying: Copying) -> None:
         """Copy the rest: what was on its way to the disk when the queue was opened to senders.
@@ -176,17 +185,32 @@ class Retroactive:
         self._core.close_route(copying.route)
         self.touch()
 
-    def _first(self, source: Queue) -> int:
-        """Return where the latest messages begin: those before are to be given up soon."""
-        excess = self._core.queue_statistics(source.id).ready - source.kind.ring_size
-        at = 0
-        while excess > 0:
-            found = self._core.look(source.id, at, min(excess, _LOOK_MESSAGES))
-            if not found.messages:
-                break
+    async def _skip_excess(self, copying: Copying) -> None:
+        """Begin at the latest messages: the queue gives those before up soon.
+
+        After a kill they may be there again, and not in memory.
+        """
+        source = copying.source
+        while not source.is_deleted:
+            excess = self._core.queue_statistics(source.id).ready - source.kind.ring_size
+            absent = self._skip(copying, excess)
+            if absent is None:
+                return
+            self._load_slab(*absent)
+            if not await self._may_wait(copying):
+                return
+
+    def _skip(self, copying: Copying, excess: int) -> tuple[int, int] | None:
+        """Pass over the first messages; return the slab that is missing to go on."""
+        copying.cursor = 0
+        end = self._core.queue_statistics(copying.source.id).available
+        while excess > 0 and copying.cursor < end:
+            found = self._core.look(copying.source.id, copying.cursor, min(excess, _LOOK_MESSAGES))
             excess -= len(found.messages)
-            at = found.messages[-1].sequence + 1
-        return at
+            copying.cursor = found.next_sequence
+            if excess > 0 and found.absent is not None:
+                return found.absent
+        return None
 
     async def _copy(self, copying: Copying, end: int = SEQUENCE_MASK) -> None:
         """Copy what is durable now, up to a sequence; without waiting if that is little."""

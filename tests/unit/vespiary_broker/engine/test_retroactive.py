@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vespiary_broker.engine.core import AckMode
+from vespiary_broker.engine.core import AckMode, Look
+from vespiary_broker.engine.queue_kinds import QueueKind
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_spec.settings import AddressSettings, RoutingType
@@ -56,6 +57,53 @@ def test_what_is_not_durable_yet_comes_too_and_nothing_twice() -> None:
     send(rig, b"3")
     rig.turns()
     assert output.bodies() == [b"1", b"2", b"3"]
+
+
+def test_no_more_than_the_count_comes_when_the_last_is_on_its_way_to_the_disk() -> None:
+    rig = rig_with()
+    send(rig, b"1", b"2", b"3")
+    rig.turns()
+    send(rig, b"4")
+
+    async def wait() -> None:
+        rig.journal.flush()
+
+    rig.registry.retroactive.waits_with(wait, lambda _file, _slab: None)
+    output = rig.output()
+    rig.subscribe(output, "/topic/t", AckMode.AUTO)
+    rig.turns()
+    assert output.bodies() == [b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("gives_up_meanwhile", [False, True])
+def test_no_more_than_the_count_comes_when_the_oldest_is_not_in_memory(
+    monkeypatch: pytest.MonkeyPatch, gives_up_meanwhile: bool
+) -> None:
+    # After a kill the oldest is there again: that it was given up had not reached the disk.
+    rig = rig_with(4)
+    send(rig, b"1", b"2", b"3", b"4")
+    rig.turns()
+    kept = rig.registry.queues[KEPT]
+    kept.kind = QueueKind(ring_size=3, non_destructive=True)
+    look, loads = rig.core.look, list[tuple[int, int]]()
+
+    def look_without_slab(queue_id: int, *arguments: int, **options: bool) -> Look:
+        if queue_id == kept.id and not loads:
+            return Look([], 0, (7, 1))
+        return look(queue_id, *arguments, **options)
+
+    async def wait() -> None:
+        if gives_up_meanwhile:
+            rig.core.finish(kept.id, [look(kept.id, 0, 1).messages[0].sequence])
+            rig.journal.flush()
+
+    monkeypatch.setattr(rig.core, "look", look_without_slab)
+    rig.registry.retroactive.waits_with(wait, lambda file, slab: loads.append((file, slab)))
+    output = rig.output()
+    rig.subscribe(output, "/topic/t", AckMode.AUTO)
+    assert loads == [(7, 1)]
+    rig.turns()
+    assert output.bodies() == [b"2", b"3", b"4"]
 
 
 def test_what_never_rests_comes_late_rather_than_not() -> None:
