@@ -30,11 +30,11 @@ def benchmark(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_json_holds_every_figure(tmp_path: Path):
     done = benchmark(tmp_path, *QUICK, "--json")
     report = json.loads(done.stdout)
-    assert done.returncode == (0 if report["judgement"]["is_good"] else 1), done.stderr
+    assert done.returncode == (0 if report["judgement"]["isGood"] else 1), done.stderr
     files = {"zeros", "sparse-file", "os-kernel-copy", "chunked-zeros", "none"}
     engines = {phase["engine"] for phase in report["phases"]}
     assert "NIO" in engines or "ASYNCIO" in engines
-    assert engines | set(report["missing_engines"]) == {"ASYNCIO", "NIO", "IO_URING"}
+    assert engines | set(report["missingEngines"]) == {"ASYNCIO", "NIO", "IO_URING"}
     for engine in engines:
         own = [phase for phase in report["phases"] if phase["engine"] == engine]
         for kind in ("synced-write", "read"):
@@ -43,9 +43,9 @@ def test_json_holds_every_figure(tmp_path: Path):
     assert {p["preallocation"] for p in report["phases"] if p["kind"] == "write"} <= files
     for phase in report["phases"]:
         assert phase["operations"] >= 1
-        assert phase["p50_us"] <= phase["p90_us"] <= phase["p99_us"] <= phase["max_us"]
+        assert phase["p50Us"] <= phase["p90Us"] <= phase["p99Us"] <= phase["maxUs"]
         rate = phase["operations"] / phase["seconds"]
-        assert phase["operations_per_s"] == pytest.approx(rate)
+        assert phase["operationsPerS"] == pytest.approx(rate)
     assert {making["preallocation"] for making in report["making"]} == files - {"none"}
     assert report["facts"]["filesystem"]
     assert report["judgement"]["sentences"]

@@ -55,7 +55,7 @@ def test_a_good_journal_and_nothing_is_written(data: Path):
     info = vespiary("journal", "info", data, "--json")
     bindings, messages = json.loads(info.stdout)
     assert (bindings["kind"], messages["kind"]) == ("BINDINGS", "MESSAGE")
-    assert list(messages["live_messages"].values()) == [10]
+    assert list(messages["liveMessages"].values()) == [10]
     assert contents(data) == before
 
 
@@ -74,8 +74,8 @@ def test_info_says_what_keeps_a_file_and_names_queues(data: Path):
     assert "to orders, at activemq-data-1.hq:" in done.stdout
     report = json.loads(vespiary("journal", "info", data / "journal", "--json").stdout)[0]
     assert report["oldest"]["address"] == "orders"
-    assert report["files"][0]["live_messages"] == 10
-    assert 0 < report["live_bytes"] < report["files"][0]["used_bytes"]
+    assert report["files"][0]["liveMessages"] == 10
+    assert 0 < report["liveBytes"] < report["files"][0]["usedBytes"]
 
 
 @pytest.mark.ci

@@ -100,7 +100,7 @@ def test_printing_changes_nothing_and_shows_every_record(data: Path):
     lines = vespiary("journal", "print", "--json", data).stdout.splitlines()
     summaries = [json.loads(line) for line in lines if '"summary"' in line]
     assert [summary["kind"] for summary in summaries] == ["BINDINGS", "MESSAGE"]
-    assert summaries[1]["live_messages"] == {"1": 3, "2": 1}
+    assert summaries[1]["liveMessages"] == {"1": 3, "2": 1}
     assert contents(data) == before
 
 
@@ -160,7 +160,7 @@ def test_queues_whose_bindings_are_lost_can_be_made_again(data: Path, tmp_path: 
     done = vespiary("journal", "recover", "--recreate-queues", data, tmp_path / "new", "--json")
     assert done.returncode == 1
     messages, saved = json.loads(done.stdout)
-    assert messages["live_messages"] == {"1": 3, "2": 1}
+    assert messages["liveMessages"] == {"1": 3, "2": 1}
     assert saved["bindings"] == ["counter/queue-id", "queue/1", "queue/2"]
     with BrokerProcess(tmp_path / "new", "journal-file-size=1MiB") as broker:
         assert take_messages(broker.port(), "orders", 3) == ["one", "two", "three"]

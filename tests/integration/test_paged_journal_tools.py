@@ -69,8 +69,8 @@ def test_pages_are_counted_and_nothing_is_left_out_in_silence(tmp_path: Path) ->
         fill(broker)
         wait_for(lambda: len(list((data / "paging").glob("*/*.page"))) > 5)
     found = info(data)
-    (live,) = found["live_messages"].values()
-    (paged,) = found["paged_messages"].values()
+    (live,) = found["liveMessages"].values()
+    (paged,) = found["pagedMessages"].values()
     assert live + paged == COUNT
     assert found["pages"] > 5
     assert f"in {found['pages']} pages: queue 1 (in): {paged}" in journal("info", data).stdout
@@ -81,14 +81,14 @@ def test_pages_are_counted_and_nothing_is_left_out_in_silence(tmp_path: Path) ->
     assert f"{paged} messages in {found['pages']} pages" in done.stderr
     done = journal("recover", data / "journal", tmp_path / "saved", "--json")
     (saved,) = json.loads(done.stdout)
-    assert sum(saved["live_messages"].values()) + saved["left_in_pages"] == COUNT
+    assert sum(saved["liveMessages"].values()) + saved["leftInPages"] == COUNT
 
     with BrokerProcess(data, *SETTINGS) as broker:
         assert drain(broker, COUNT) == list(range(COUNT))
         fill(broker)
         drain(broker, COUNT)
         wait_for(lambda: not list((data / "paging").glob("*/*.page")))
-    assert info(data)["paged_messages"] == {}
+    assert info(data)["pagedMessages"] == {}
     done = journal("export", data / "journal", text)
     assert done.returncode == 0, done.stderr
     fresh = tmp_path / "fresh"

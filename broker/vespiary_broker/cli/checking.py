@@ -19,11 +19,13 @@ from vespiary_broker.cli.instance import (
     Instance,
     config_option,
     data_option,
+    host_option,
     load_instance,
     port_offset_option,
+    port_option,
     set_option,
 )
-from vespiary_broker.cli.resources import is_resource, local_broker
+from vespiary_broker.cli.resources import LOOPBACK, is_resource, local_broker
 from vespiary_broker.store.volumes import request, verification
 from vespiary_broker.store.volumes.identity import Owner
 from vespiary_broker.store.volumes.report import Report
@@ -83,6 +85,8 @@ def policy_of(text: str | None) -> FilesystemPolicy | None:
 @click.command("check", short_help="Verify what a start of a broker needs.")
 @config_option
 @data_option
+@host_option
+@port_option
 @port_offset_option
 @set_option
 @click.option(
@@ -133,6 +137,8 @@ def policy_of(text: str | None) -> FilesystemPolicy | None:
 def check(
     config: Path | None,
     data: Path | None,
+    host: str | None,
+    port: int | None,
     port_offset: int,
     overrides: tuple[str, ...],
     filesystem_policy: str | None,
@@ -159,6 +165,8 @@ def check(
             data,
             overrides,
             policy,
+            host=host,
+            port=port,
             port_offset=port_offset,
             is_start=termination_message is None,
             **options,
@@ -184,6 +192,8 @@ def _asked(
     overrides: tuple[str, ...],
     policy: FilesystemPolicy | None,
     *,
+    host: str | None,
+    port: int | None,
     port_offset: int,
     is_start: bool,
     owner_name: str | None,
@@ -201,11 +211,20 @@ def _asked(
     if is_resource(document):
         if overrides:
             raise click.UsageError("--set is for a broker.yaml; change the resource instead")
-        local = local_broker(document, data=data, port_offset=port_offset, is_tls_needed=False)
+        local = local_broker(
+            document,
+            data=data,
+            host=host or LOOPBACK,
+            port=port,
+            port_offset=port_offset,
+            is_tls_needed=False,
+        )
         instance, policy = local.instance, policy or local.policy
         owner_name, ephemeral = owner_name or local.name, ephemeral or local.is_ephemeral
     else:
-        instance = load_instance(config, data, overrides, port_offset=port_offset)
+        instance = load_instance(
+            config, data, overrides, host=host, port=port, port_offset=port_offset
+        )
     if is_start:
         check_instance(instance, has_tls_files=not is_resource(document))
     asked = request.of_settings(

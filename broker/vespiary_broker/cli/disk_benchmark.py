@@ -14,7 +14,6 @@ from types import FrameType
 from typing import Final
 
 import click
-import msgspec
 
 from vespiary_broker.cli import terminal
 from vespiary_broker.store.disk_benchmark import benchmark
@@ -127,7 +126,7 @@ def disk_benchmark(
 
         report = benchmark.run(request, on_progress=on_progress)
     if is_json:
-        terminal.show_json(msgspec.to_builtins(report))
+        terminal.show_json(report)
     else:
         show_report(report)
     return 0 if report.judgement.is_good else 1

@@ -85,6 +85,20 @@ def set_option(function: F) -> F:
     )(function)
 
 
+def host_option(function: F) -> F:
+    """Add `--host`."""
+    return click.option("--host", help="Address for every listener (default: 127.0.0.1).")(function)
+
+
+def port_option(function: F) -> F:
+    """Add `--port`."""
+    return click.option(
+        "--port",
+        type=click.IntRange(0, 65535),
+        help="Port for all protocols (default: 61616). 0 takes free ports for every listener.",
+    )(function)
+
+
 def port_offset_option(function: F) -> F:
     """Add `--port-offset`."""
     return click.option(

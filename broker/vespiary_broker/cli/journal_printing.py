@@ -6,7 +6,6 @@ from messages is escaped, so that it can't steer a terminal. Called by `journals
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -126,20 +125,20 @@ def _content(content: bytes) -> str:
 
 
 def _summary(report: JournalReport, names: dict[int, str]) -> dict[str, Any]:
-    known = dataclasses.asdict(report)
+    known = terminal.json_fields(report)
     wanted = (
         "folder",
         "kind",
         "finding",
         "error",
-        "records_by_type",
-        "live_messages",
+        "recordsByType",
+        "liveMessages",
         "bindings",
-        "voided_transactions",
-        "prepared_transactions",
+        "voidedTransactions",
+        "preparedTransactions",
     )
     queues = {number: names[number] for number in report.live_messages if number in names}
-    return {"event": "summary", **{name: known[name] for name in wanted}, "queue_names": queues}
+    return {"event": "summary", **{name: known[name] for name in wanted}, "queueNames": queues}
 
 
 def _show_summary(report: JournalReport, names: dict[int, str]) -> None:

@@ -6,7 +6,6 @@ Must never write to the old folder. Called by `journals`.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from functools import partial
@@ -246,7 +245,7 @@ def _encoded(value: dict[str, Any]) -> bytes:
 
 
 def _as_json(report: SalvageReport) -> dict[str, Any]:
-    return {**dataclasses.asdict(report), "bindings": sorted(report.bindings)}
+    return {**terminal.json_fields(report), "bindings": sorted(report.bindings)}
 
 
 def _show(report: SalvageReport) -> None:

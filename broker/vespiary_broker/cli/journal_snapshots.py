@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.administration import confirm, yes_option
@@ -50,7 +49,7 @@ def _folders(config: Path | None, data: Path | None) -> dict[str, Path]:
 
 def _show(parts: list[snapshot.Part], *, is_json: bool) -> None:
     if is_json:
-        terminal.show_json([msgspec.to_builtins(part) for part in parts])
+        terminal.show_json(parts)
         return
     terminal.show_table(
         ("copy", "taken", "folder", "files", "size"),

@@ -7,7 +7,6 @@ gets its name when it is whole. An import takes the lock of the folder that it f
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -281,7 +280,7 @@ def _export(
 
 def _show_export(report: ExportReport, text_file: Path, *, is_json: bool) -> None:
     if is_json:
-        terminal.show_json({**dataclasses.asdict(report), "text_file": str(text_file)})
+        terminal.show_json({**terminal.json_fields(report), "textFile": str(text_file)})
         return
     end = (
         f"; the unconfirmed work at {report.torn_at} is left out, as a broker's start would"
@@ -466,7 +465,7 @@ def _import(
 
 def _show_import(report: ImportReport, *, is_json: bool) -> None:
     if is_json:
-        terminal.show_json(dataclasses.asdict(report))
+        terminal.show_json(report)
         return
     before = f", {report.resumed_records} of them were there" if report.resumed_records else ""
     records = terminal.counted(report.records, "record")

@@ -6,7 +6,6 @@ Owns: the commands. They read and never write, lock or create anything; what is 
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -74,7 +73,7 @@ def info(folder: Path, is_json: bool) -> int:
             reports.append(report)
             names.update(queue_names(live.bindings))
     if is_json:
-        terminal.show_json([dataclasses.asdict(report) for report in reports])
+        terminal.show_json(reports)
     else:
         for report in reports:
             _show_info(report, names)
@@ -115,10 +114,10 @@ def verify(folders: tuple[Path, ...], large: Path | None, is_json: bool) -> int:
 
 def _as_json(result: Verification) -> dict[str, Any]:
     return {
-        **dataclasses.asdict(result.report),
+        **terminal.json_fields(result.report),
         "finding": result.finding,
         "bodies": result.bodies,
-        "problems": [dataclasses.asdict(problem) for problem in result.problems],
+        "problems": result.problems,
     }
 
 

@@ -5,7 +5,6 @@ Owns: the commands. They read and never write, lock or create anything. Called b
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import click
@@ -66,7 +65,7 @@ def verify(places: tuple[Path, ...], is_json: bool) -> int:
         disk = CountingDisk(progress_steps(advance, _MIB))
         reports = [verify_page(path, disk) for path in paths]
     if is_json:
-        terminal.show_json([dataclasses.asdict(report) for report in reports])
+        terminal.show_json(reports)
     else:
         for report in reports:
             _show(report)

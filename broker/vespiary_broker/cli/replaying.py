@@ -6,7 +6,6 @@ only read; messages go over STOMP like any others, each confirmed. Called by `jo
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -310,7 +309,7 @@ def _send_all(
 def _show(history: History, outcome: Outcome, target: str | None, is_json: bool) -> None:
     counts = history.counts
     if is_json:
-        terminal.show_json(dataclasses.asdict(counts) | dataclasses.asdict(outcome))
+        terminal.show_json(terminal.json_fields(counts) | terminal.json_fields(outcome))
         return
     files = terminal.counted(counts.files, "file")
     found = f"{files}, {terminal.counted(counts.messages, 'message')}"

@@ -23,8 +23,10 @@ from vespiary_broker.cli.instance import (
     Instance,
     config_option,
     data_option,
+    host_option,
     load_instance,
     port_offset_option,
+    port_option,
     set_option,
 )
 from vespiary_spec.resources import FilesystemPolicy
@@ -57,12 +59,8 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
     help="A further configuration file, whose settings win over the others'. It may be missing.",
 )
 @data_option
-@click.option("--host", help="Address for every listener (default: 127.0.0.1).")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    help="Port for all protocols (default: 61616). 0 takes free ports for every listener.",
-)
+@host_option
+@port_option
 @port_offset_option
 @set_option
 @click.option("--json", "is_json", is_flag=True, help="Print events as JSON, one a line.")

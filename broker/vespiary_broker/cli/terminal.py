@@ -8,9 +8,10 @@ control characters are escaped. Must never decide what is said.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ import click
 import msgspec
 
 from vespiary_spec.errors import VespiaryError
+from vespiary_spec.model import camel
 from vespiary_spec.printable import printable_line, printable_text
 
 _WIDTH: Final = 118
@@ -105,9 +107,40 @@ def show_body(body: bytes, *, is_raw: bool, ends_line: bool) -> None:
     sys.stdout.buffer.flush()
 
 
+def json_fields(record: Any) -> dict[str, Any]:
+    """Return the fields of a record as data for JSON, named in camelCase as in the HTTP API.
+
+    Args:
+        record: A dataclass, NamedTuple or msgspec struct; records in its fields are changed too,
+            the keys of mappings are not.
+    """
+    if isinstance(record, msgspec.Struct):
+        names = record.__struct_fields__
+    elif dataclasses.is_dataclass(record):
+        names = tuple(field.name for field in dataclasses.fields(record))
+    else:
+        names = record._fields
+    return {camel(name): _json_data(getattr(record, name)) for name in names}
+
+
+def _json_data(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):
+        return json_fields(value)
+    if isinstance(value, Mapping):
+        return {key: _json_data(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        is_record = hasattr(value, "_fields")
+        return json_fields(value) if is_record else [_json_data(each) for each in value]
+    return value
+
+
 def show_json(value: Any) -> None:
-    """Print one object as one line of JSON, at once: UTF-8, whatever the locale."""
-    line = msgspec.json.encode(value) + b"\n"
+    """Print one object as one line of JSON, at once: UTF-8, whatever the locale.
+
+    Args:
+        value: Data for JSON. Records in it are shown as `json_fields` says.
+    """
+    line = msgspec.json.encode(_json_data(value)) + b"\n"
     if sys.stdout.isatty():
         echo(line.decode(), nl=False)
     else:

@@ -81,16 +81,16 @@ class Entry:
                 "file": self.file,
                 "offset": self.offset,
                 "block": self.block,
-                "time_ms": self.time_ms,
+                "timeMs": self.time_ms,
                 "what": self.operation,
-                "is_reclaimed": self.is_reclaimed,
+                "isReclaimed": self.is_reclaimed,
             }
         return {
             "event": self.event,
             "file": self.file,
             "offset": self.offset,
             "block": self.block,
-            "time_ms": self.time_ms,
+            "timeMs": self.time_ms,
             "operation": self.operation,
             "type": self.type,
             "flags": self.flags,
@@ -98,7 +98,7 @@ class Entry:
             "fields": self.fields,
             "properties": list(self.properties),
             "content": content,
-            "is_reclaimed": self.is_reclaimed,
+            "isReclaimed": self.is_reclaimed,
         }
 
 

@@ -14,6 +14,7 @@ import msgspec
 from vespiary_broker.store.volumes.block_device import UNKNOWN, BlockDevice
 from vespiary_broker.store.volumes.engine_choice import EngineChoice
 from vespiary_spec.errors import EngineUnavailable, ForeignVolume, StorageRefused
+from vespiary_spec.model import camel
 from vespiary_spec.status import VerdictLevel
 from vespiary_spec.verification import ExitCode, Verification, VolumeResult
 
@@ -94,12 +95,7 @@ class VolumeReport(msgspec.Struct, frozen=True, kw_only=True):
         # Not through the encoder, which would give the short names of the termination message.
         found = {name: getattr(self.result, name) for name in self.result.__struct_fields__}
         together = found | {"device_name": self.device.name} | device | own
-        return {_camel(name): msgspec.to_builtins(value) for name, value in together.items()}
-
-
-def _camel(name: str) -> str:
-    head, *tail = name.split("_")
-    return head + "".join(part.capitalize() for part in tail)
+        return {camel(name): msgspec.to_builtins(value) for name, value in together.items()}
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

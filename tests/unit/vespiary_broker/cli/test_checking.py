@@ -274,6 +274,16 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFix
         assert f"127.0.0.1:{port} is in use" in capsys.readouterr().err
 
 
+def test_the_host_and_port_of_the_command_line_are_checked_as_run_takes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with socket.create_server(("127.0.0.2", 0)) as taken:
+        port = taken.getsockname()[1]
+        arguments = ["--data", str(tmp_path / "data"), "--host", "127.0.0.2", "--port", str(port)]
+        assert check(*arguments) == 0, "perhaps it is this broker, at work"
+        assert f"127.0.0.2:{port} is in use" in capsys.readouterr().err
+
+
 def test_a_port_that_another_program_has_is_not_said_to_be_an_acceptors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

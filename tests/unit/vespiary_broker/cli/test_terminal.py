@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import json
 import sys
+from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from vespiary_broker.cli import terminal
 from vespiary_spec.errors import ConfigError
+
+
+class Place(NamedTuple):
+    """A record of one kind."""
+
+    block_offset: int
+
+
+class Part(msgspec.Struct):
+    """A record of another kind."""
+
+    size_bytes: int
+
+
+@dataclasses.dataclass
+class Found:
+    """A record with others in it."""
+
+    is_good: bool
+    places: tuple[Place, ...]
+    messages_by_queue: dict[str, Part]
 
 
 class Terminal(io.StringIO):
@@ -82,3 +107,18 @@ def test_errors_with_remote_text_are_escaped(
     error = capsys.readouterr().err
     assert error.count(r"\u001b") == 2
     assert "\x1b" not in error
+
+
+def test_fields_are_spelled_as_in_the_api_and_keys_of_mappings_are_left(
+    capsysbinary: pytest.CaptureFixture[bytes],
+):
+    found = Found(True, (Place(7),), {"my_queue": Part(8)})
+    terminal.show_json([found, {"own_key": Place(9)}])
+    assert json.loads(capsysbinary.readouterr().out) == [
+        {
+            "isGood": True,
+            "places": [{"blockOffset": 7}],
+            "messagesByQueue": {"my_queue": {"sizeBytes": 8}},
+        },
+        {"own_key": {"blockOffset": 9}},
+    ]
