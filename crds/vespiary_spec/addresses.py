@@ -57,9 +57,10 @@ class AddressSettings(FateSettings, frozen=True, kw_only=True, rename="camel", o
     default_address_routing_type: Annotated[
         RoutingType | None,
         setting(
-            "Routing type of a created address when neither client nor prefix names one.",
+            "Routing type of a created address when neither client nor prefix names one. With "
+            "ANYCAST it is a queue; topics are named by a prefix, a capability, or MQTT.",
             change=Change.RELOAD,
-            default_text="MULTICAST",
+            default_text="ANYCAST",
         ),
     ] = None
     default_queue_routing_type: Annotated[
@@ -171,7 +172,7 @@ ADDRESS_DEFAULTS = AddressSettings(
     **KIND_DEFAULTS,
     **PAGE_DEFAULTS,
     **FATE_DEFAULTS,
-    default_address_routing_type=RoutingType.MULTICAST,
+    default_address_routing_type=RoutingType.ANYCAST,
     default_queue_routing_type=RoutingType.MULTICAST,
     id_cache_size=-1,
     max_size_bytes=-1,

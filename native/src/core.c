@@ -197,6 +197,7 @@ void vespiary_core_free(vespiary_core *core)
     free(core->consumers_free.items);
     free(core->routes);
     free(core->routes_free.items);
+    free(core->unrouted);
     free(core->connections);
     free(core->buffers);
     free(core->notes.items);
@@ -450,6 +451,8 @@ int vespiary_core_open_route(vespiary_core *core, const uint32_t *queue_ids, uin
     int bad = grow_array((void **)&core->routes, &core->routes_capacity, handle, sizeof(route));
     if (!bad)
         bad = handles_reserve(&core->routes_free, core->routes_capacity);
+    while (!bad && core->unrouted_capacity < core->routes_capacity)
+        bad = grow_array((void **)&core->unrouted, &core->unrouted_capacity, core->unrouted_capacity, sizeof(uint32_t));
     if (!bad)
         bad = route_fill(core, &core->routes[handle], queue_ids, count);
     if (bad)
@@ -495,8 +498,31 @@ int vespiary_core_close_route(vespiary_core *core, uint32_t handle)
     to->is_open = false;
     to->generation++; /* who was taught it asks again */
     route_clear(to);
+    for (uint32_t i = 0; to->unrouted && i < core->unrouted_count; i++)
+        if (core->unrouted[i] == handle) {
+            core->unrouted[i] = core->unrouted[--core->unrouted_count];
+            to->unrouted = 0;
+        }
     handle_freed(&core->routes_free, handle);
     return 0;
+}
+
+void count_unrouted(vespiary_core *core, const route *to)
+{
+    uint32_t handle = (uint32_t)(to - core->routes);
+    if (!core->routes[handle].unrouted++)
+        core->unrouted[core->unrouted_count++] = handle;
+}
+
+int vespiary_core_take_unrouted(vespiary_core *core, vespiary_unrouted *out, uint32_t room)
+{
+    uint32_t given = 0;
+    while (core->unrouted_count && given < room) {
+        uint32_t handle = core->unrouted[--core->unrouted_count];
+        out[given++] = (vespiary_unrouted){core->routes[handle].unrouted, handle};
+        core->routes[handle].unrouted = 0;
+    }
+    return (int)given;
 }
 
 /* --- connections and buffers ----------------------------------------------------------------------------------------------- */

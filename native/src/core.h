@@ -78,6 +78,11 @@ typedef struct {
 } vespiary_account_statistics;
 
 typedef struct {
+    uint64_t messages;
+    uint32_t route;
+} vespiary_unrouted;
+
+typedef struct {
     uint64_t sequence;
     uint32_t queue_id, packet_id;
 } vespiary_sent;
@@ -178,6 +183,8 @@ int vespiary_core_open_route(vespiary_core *core, const uint32_t *queue_ids, uin
 int vespiary_core_set_route(vespiary_core *core, uint32_t handle, const uint32_t *queue_ids, uint32_t count);
 int vespiary_core_extend_route(vespiary_core *core, uint32_t handle, uint32_t queue_id); /* 1, or 0: it led there */
 int vespiary_core_close_route(vespiary_core *core, uint32_t handle);
+/* Messages that were sent to routes without queues, since the last call; fills in at most `room`, and returns how many. */
+int vespiary_core_take_unrouted(vespiary_core *core, vespiary_unrouted *out, uint32_t room);
 int vespiary_core_open_switch(vespiary_core *core);
 
 /* accounts */

@@ -167,8 +167,10 @@ static void write_add(vespiary_core *core, uint8_t *at, uint32_t length, const r
 int publish(vespiary_core *core, const route *to, const message *m, uint64_t *block)
 {
     *block = 0;
-    if (!to->count)
+    if (!to->count) {
+        count_unrouted(core, to);
         return 0;
+    }
     uint32_t properties = properties_length(m);
     uint64_t length = ADD_HEADER + (uint64_t)to->count * PLACE_BYTES + (core->transaction ? 8 : 0) + properties +
                       m->body.length;

@@ -246,6 +246,7 @@ typedef struct {
     bool is_switch; /* it has no queues: Python says of each message where it goes */
     uint32_t generation, count, capacity;
     uint32_t durable; /* so many of the queues are */
+    uint64_t unrouted; /* messages that were sent to it while it had no queue, and are not taken note of yet */
     queue **queues;
 } route;
 
@@ -362,6 +363,8 @@ struct vespiary_core {
     route *routes;
     uint32_t routes_count, routes_capacity;
     free_handles routes_free;
+    uint32_t *unrouted; /* routes that have unrouted messages; has room for every route */
+    uint32_t unrouted_count, unrouted_capacity;
     connection *connections;
     uint32_t connections_count, connections_capacity;
     read_buffer *buffers;
@@ -409,6 +412,9 @@ typedef struct {
     uint8_t *memory;
     uint32_t slot, offset;
 } placed;
+
+/* core.c */
+void count_unrouted(vespiary_core *core, const route *to); /* a message was sent to a route without queues */
 
 /* Make room for `count + 1` items in an array that grows by doubling; 0 or -ENOMEM. */
 int grow_array(void **items, uint32_t *capacity, uint32_t count, size_t item_bytes);

@@ -242,16 +242,19 @@ static int64_t find_frame(connection *c, frame *f, uint32_t *need)
 }
 
 /* --- SEND and ACK ------------------------------------------------------------------------------------------------ */
-static int stage_receipt(vespiary_core *core, uint32_t handle, piece id)
+/* The receipt of a message that no queue took says so. */
+static int stage_receipt(vespiary_core *core, uint32_t handle, piece id, bool is_unrouted)
 {
-    static const char start[] = "RECEIPT\nreceipt-id:";
+    static const char start[] = "RECEIPT\nreceipt-id:", unrouted[] = "\nqueues:0\n\n";
     const uint32_t head = sizeof start - 1;
-    uint8_t *at = output_room(core, handle, head + id.length + 3);
+    const char *end = is_unrouted ? unrouted : "\n\n";
+    const uint32_t end_length = is_unrouted ? sizeof unrouted : 3; /* with its NUL */
+    uint8_t *at = output_room(core, handle, head + id.length + end_length);
     if (!at)
         return -ENOMEM;
     memcpy(at, start, head);
     memcpy(at + head, id.data, id.length);
-    memcpy(at + head + id.length, "\n\n", 3); /* with its NUL */
+    memcpy(at + head + id.length, end, end_length);
     return output_waits(core, handle, false);
 }
 
@@ -284,7 +287,7 @@ int stage_send(vespiary_core *core, uint32_t handle, const route *to, const mess
     if (!receipt.data)
         return 0;
     return core->connections[handle].is_mqtt ? stage_puback(core, handle, receipt)
-                                             : stage_receipt(core, handle, receipt);
+                                             : stage_receipt(core, handle, receipt, !places);
 }
 
 enum { TAKEN = 0, LEFT = 1, KEPT = 2 };
@@ -347,7 +350,7 @@ static int take_ack(vespiary_core *core, uint32_t handle, const frame *f, int64_
         c->last_block = block;
     if (done < 0)
         return done;
-    return f->receipt.data ? stage_receipt(core, handle, f->receipt) : 0;
+    return f->receipt.data ? stage_receipt(core, handle, f->receipt, false) : 0;
 }
 
 /* Take frames until one is not plain, or not whole, or has to wait; *out says why. */

@@ -29,4 +29,11 @@ class CoreRoutes(Protocol):
         """
 
     def close_route(self, route: int) -> None:
-        """Forget a route; connections that were taught it ask again (`FRAME`)."""
+        """Forget a route, and how many messages it lost; who was taught it asks again (`FRAME`)."""
+
+    def take_unrouted(self) -> list[tuple[int, int]]:
+        """Return the messages that were sent to routes without queues since the last call.
+
+        Returns:
+            The number of messages by route, sorted by route; routes without any are left out.
+        """

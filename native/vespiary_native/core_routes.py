@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from vespiary_native.answers import check
-from vespiary_native.loader import lib
+from vespiary_native.loader import ffi, lib
+
+_BATCH = 256
 
 
 class NativeRoutes:
@@ -36,3 +38,11 @@ class NativeRoutes:
     def close_route(self, route: int) -> None:
         """See `CoreRoutes.close_route`."""
         check(lib.vespiary_core_close_route(self._core, route), "close_route")
+
+    def take_unrouted(self) -> list[tuple[int, int]]:
+        """See `CoreRoutes.take_unrouted`."""
+        found: list[tuple[int, int]] = []
+        out = ffi.new("vespiary_unrouted[]", _BATCH)
+        while count := lib.vespiary_core_take_unrouted(self._core, out, _BATCH):
+            found.extend((out[i].route, out[i].messages) for i in range(count))
+        return sorted(found)

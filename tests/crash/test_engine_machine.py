@@ -886,7 +886,8 @@ class KindsMachine(EngineMachine):
             if together:
                 transaction.sends.append(message)
                 continue
-            is_new = stage_once(rig.core, rig.registry, rig.duplicates, message, target)
+            placed = stage_once(rig.core, rig.registry, rig.duplicates, message, target)
+            is_new = placed is not None
             assert is_new == (text not in self.seen)
             if is_new:
                 self.note_id(after, message)

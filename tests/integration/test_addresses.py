@@ -69,7 +69,7 @@ def test_another_syntax_of_wildcards(tmp_path: Path, clients: Any) -> None:
     settings = (
         "wildcard-addresses.delimiter=/",
         "wildcard-addresses.any-words=>",
-        "address-settings.orders/>.default-address-routing-type=ANYCAST",
+        "address-settings.news/>.default-address-routing-type=MULTICAST",
     )
     with BrokerProcess(tmp_path / "data", *settings) as broker:
         listener = clients(broker)

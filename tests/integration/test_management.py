@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from vespiary_broker.cli.program import run_program
 from vespiary_testkit.broker_calls import get, run_command
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
@@ -99,3 +101,27 @@ def test_settings_of_addresses_about_looking(tmp_path: Path):
             assert before_ms <= int(frame.get("ingress-timestamp") or 0) <= after_ms
         others = [frame for frame in frames if frame.get("subscription") == "plain"]
         assert [frame.get("ingress-timestamp") for frame in others] == [None] * 5
+
+
+def test_what_no_queue_accepted_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with BrokerProcess(tmp_path / "data") as broker:
+        url = ["--url", f"stomp://127.0.0.1:{broker.port()}"]
+        assert run_program(["send", "news", "x", "--topic", *url]) == 0
+        assert capsys.readouterr().out == "1 message to news: confirmed; no queue accepted it\n"
+        with StompPeer(broker.port()) as peer:
+            peer.connect()
+            for name in ("news", "tasks"):
+                peer.send("SEND", {"destination": name, "receipt": name}, b"x")
+                assert peer.receive().get("queues") == ("0" if name == "news" else None)
+            peer.send("SUBSCRIBE", {"id": "1", "destination": "queue://tasks", "ack": "auto"})
+            assert peer.receive_messages(1)[0].get("destination") == "tasks"
+        status = run_command(broker, "status")
+        assert "2 messages were accepted by no queue: news 2\n" in status
+        assert "messagesUnrouted  2\n" in run_command(broker, "address", "show", "news")
+        metrics = f"http://127.0.0.1:{broker.port('http')}/metrics"
+        with urllib.request.urlopen(metrics) as answer:
+            lines = answer.read().decode().splitlines()
+        assert "vespiary_messages_unrouted_total 2.0" in lines
+        assert 'vespiary_address_messages_unrouted_total{address="news"} 2.0' in lines
+        wait_for(lambda: "no queue accepted messages that were confirmed" in broker.log_text())
+        assert "address=news" in broker.log_text()

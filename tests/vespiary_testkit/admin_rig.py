@@ -352,7 +352,8 @@ class MemoryBroker:
                 unreadable_parts=37,
             ),
             slow_consumers=SlowConsumerStatistics(detected=3, killed=2),
-            messages_unrouted=0,
+            messages_unrouted=12,
+            messages_unrouted_by_address={"tasks": 10, "news": 2},
             journal=self.journal,
             naming=NamingStatistics(
                 permissions_refused=17,
@@ -398,6 +399,7 @@ class MemoryBroker:
             is_paused=name in self.paused_addresses,
             queues=queues,
             messages=0,
+            messages_unrouted=2,
         )
 
     def has_metrics(self, address: str) -> bool:

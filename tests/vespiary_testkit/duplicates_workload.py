@@ -106,7 +106,7 @@ class Producer:
     def publish(self, message: Outgoing) -> bool:
         queue = self.registry.queues[message.destination.address]
         target = Target(self.registry.queue_route(queue).next_handle(), is_teachable=True)
-        return stage_once(self.core, self.registry, self.ids, message, target)
+        return stage_once(self.core, self.registry, self.ids, message, target) is not None
 
     async def send(self, count: int) -> None:
         """Send messages; send one again while it is being written, and confirm both."""

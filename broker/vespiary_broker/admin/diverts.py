@@ -9,7 +9,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from vespiary_broker.admin import divert_records
-from vespiary_broker.admin.handlers import Answer, Api, Call, cut, shown
+from vespiary_broker.admin.handlers import Answer, Api, Call, check_name, cut, shown
 from vespiary_broker.admin.problems import Refused
 from vespiary_spec.settings import Divert
 
@@ -36,6 +36,8 @@ async def show_divert(api: Api, call: Call) -> Answer:
 async def create_divert(api: Api, call: Call) -> Answer:
     """Make a divert; one that exists just so is fine."""
     wanted: divert_records.NewDivert = call.body
+    check_name(wanted.address, "address")
+    check_name(wanted.forwarding_address, "address")
     is_new = api.broker.diverts.get(wanted.name) is None
     divert = await api.broker.diverts.create(
         Divert(

@@ -138,6 +138,7 @@ def broker_record(broker: Broker) -> records.Broker:
         logins_refused=statistics.logins_refused,
         messages_dropped=statistics.messages_dropped,
         messages_unrouted=statistics.messages_unrouted,
+        messages_unrouted_by_address=statistics.messages_unrouted_by_address,
         large_messages=statistics.large,
         paging=statistics.paging,
     )
@@ -260,7 +261,7 @@ class Api:
     async def create_address(self, call: Call) -> Answer:
         """Make an address, or widen it by routing types."""
         wanted: records.NewAddress = call.body
-        _check_name(wanted.name, "address")
+        check_name(wanted.name, "address")
         is_new = self.broker.address(wanted.name) is None
         state = await self.broker.create_address(wanted.name, set(wanted.routing_types))
         value = shown(state, records.Address)
@@ -281,8 +282,8 @@ class Api:
         """Make a queue, and its address if need be."""
         wanted: records.NewQueue = call.body
         address = wanted.name if wanted.address is None else wanted.address
-        _check_name(wanted.name, "queue")
-        _check_name(address, "address")
+        check_name(wanted.name, "queue")
+        check_name(address, "address")
         wishes = wishes_of(wanted.name, wanted, filter_string=wanted.filter_string)
         is_new = self.broker.queue(wanted.name) is None
         state: Any = await self.broker.create_queue(
@@ -354,7 +355,12 @@ def number(text: str | None) -> int | None:
     return int(text)
 
 
-def _check_name(name: str, kind: str) -> None:
+def check_name(name: str, kind: str) -> None:
+    """Refuse a name that an address or a queue may not be given.
+
+    Raises:
+        Refused: It is no name, or clients would take it for another one.
+    """
     try:
         check_new_name(name, kind)
     except RemoteProtocolError as error:

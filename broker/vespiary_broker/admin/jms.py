@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from vespiary_broker.admin import records
-from vespiary_broker.admin.handlers import Answer, Api, Call, Handler, cut, shown
+from vespiary_broker.admin.handlers import Answer, Api, Call, Handler, check_name, cut, shown
 from vespiary_broker.admin.problems import Refused
 from vespiary_broker.engine.jms import JmsKind, JmsObject
 
@@ -63,6 +63,8 @@ def maker(kind: JmsKind) -> Handler:
 
     async def make(api: Api, call: Call) -> Answer:
         wanted: Any = call.body
+        if kind is not JmsKind.CONNECTION_FACTORY:
+            check_name(wanted.name, "address")
         is_new = api.broker.jms.objects.get(kind, wanted.name) is None
         url = getattr(wanted, "url", "")
         item = await api.broker.jms.create(kind, wanted.name, wanted.jndi_names, url)

@@ -68,6 +68,7 @@ class Scrape:
         configuration: The configuration in effect.
         volumes: How full the volumes are.
         streams: Queues that are read by ranges.
+        unrouted: Messages that no queue accepted, by address.
     """
 
     ready: bool
@@ -82,6 +83,7 @@ class Scrape:
     configuration: configuration_records.Configuration | None = None
     volumes: tuple[volumes.Volume, ...] = ()
     streams: tuple[stream_records.Stream, ...] = ()
+    unrouted: tuple[tuple[str, int], ...] = ()
 
 
 async def gather(broker: Broker, space: volumes.Volumes | None = None) -> Scrape:
@@ -103,9 +105,11 @@ async def gather(broker: Broker, space: volumes.Volumes | None = None) -> Scrape
     for state in broker.connections():
         connection: Any = state
         connections[connection.listener, connection.protocol or "none"] += 1
+    statistics = shown(broker.statistics(), statistics_records.Statistics)
+    unrouted = statistics.messages_unrouted_by_address.items()
     return Scrape(
         is_ready,
-        shown(broker.statistics(), statistics_records.Statistics),
+        statistics,
         journal_record(broker),
         tuple(lasting),
         lasting_count,
@@ -116,6 +120,7 @@ async def gather(broker: Broker, space: volumes.Volumes | None = None) -> Scrape
         configuration_record(broker),
         spaces,
         _streams(broker),
+        tuple((name, count) for name, count in unrouted if broker.has_metrics(name)),
     )
 
 
@@ -284,8 +289,15 @@ def _broker(scrape: Scrape, statistics: statistics_records.Statistics) -> Iterat
     )
     yield _counter(
         "messages_unrouted",
-        "Messages that the filters of queues and diverts kept out of every queue.",
+        "Messages that no queue accepted.",
         statistics.messages_unrouted,
+    )
+    yield _labelled(
+        CounterMetricFamily,
+        "address_messages_unrouted",
+        "Messages that no queue accepted, by the address that they were sent to.",
+        ("address",),
+        [((name,), count) for name, count in scrape.unrouted],
     )
     yield _gauge("addresses", "Addresses.", scrape.addresses)
     yield _gauge("queues", "Queues, without temporary ones.", scrape.lasting_queues)

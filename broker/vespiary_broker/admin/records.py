@@ -78,7 +78,8 @@ class Broker(Record, frozen=True):
         client_errors: Errors that clients caused, by kind.
         logins_refused: Logins refused.
         messages_dropped: Messages dropped because the disk was full.
-        messages_unrouted: Messages that filters kept out of every queue.
+        messages_unrouted: Messages that no queue accepted.
+        messages_unrouted_by_address: The same by address, most first.
         large_messages: Large messages; null without persistence.
         paging: Messages in page files; null without persistence.
     """
@@ -101,6 +102,7 @@ class Broker(Record, frozen=True):
     logins_refused: int
     messages_dropped: int
     messages_unrouted: int
+    messages_unrouted_by_address: dict[str, int]
     journal_failed_reason: str = ""
     journal_blocked_reason: str = ""
     journal_blocked_producers: int = 0
@@ -173,6 +175,7 @@ class Address(Record, frozen=True):
         is_paused: Whether none of its queues gives its consumers anything for now.
         queues: Names of its queues.
         messages: Messages in all of them.
+        messages_unrouted: Messages sent there that no queue accepted, since the broker's start.
     """
 
     name: str
@@ -181,6 +184,7 @@ class Address(Record, frozen=True):
     is_paused: bool
     queues: tuple[str, ...]
     messages: int
+    messages_unrouted: int
 
 
 class Connection(Record, frozen=True):

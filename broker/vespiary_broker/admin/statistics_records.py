@@ -74,7 +74,8 @@ class Statistics(records.Record, frozen=True):
         messages_dropped: Messages dropped because the disk was full.
         fates: What became of dead letters, expired, delayed and scheduled messages.
         slow_consumers: Consumers that were found to be slow.
-        messages_unrouted: Messages that filters kept out of every queue.
+        messages_unrouted: Messages that no queue accepted.
+        messages_unrouted_by_address: The same by address, most first.
         journal_waiters: Those who wait because no journal file can be made.
         naming: Limits of addresses and queues, and what went by itself.
         memory: What messages take in memory, and full addresses.
@@ -98,6 +99,7 @@ class Statistics(records.Record, frozen=True):
     fates: Fates
     slow_consumers: SlowConsumers
     messages_unrouted: int
+    messages_unrouted_by_address: dict[str, int]
     transactions: Transactions
     duplicates_discarded: int
     duplicate_ids: int

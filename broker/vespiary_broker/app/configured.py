@@ -11,6 +11,7 @@ from typing import Final
 
 from vespiary_broker.engine.config_deletion import configure_diverts, delete_unconfigured
 from vespiary_broker.engine.engine import Engine
+from vespiary_broker.engine.foreign_names import warn_of_foreign_names
 from vespiary_spec.settings import Configuration
 
 _WAIT_S: Final = 0.005
@@ -37,6 +38,7 @@ async def configure(
     registry.retroactive.waits_with(lambda: asyncio.sleep(_WAIT_S), load_slab)
     await registry.configure(configuration.addresses)
     await configure_diverts(registry, configuration.diverts)
+    warn_of_foreign_names(registry.addresses, configuration)
 
 
 async def remove_unconfigured(engine: Engine, configuration: Configuration) -> None:

@@ -141,6 +141,7 @@ class AddressState:
         is_paused: Whether none of its queues gives its consumers anything for now.
         queues: Names of its queues.
         messages: Messages in all of them.
+        messages_unrouted: Messages sent there that no queue accepted, since the start.
     """
 
     name: str
@@ -149,6 +150,7 @@ class AddressState:
     is_paused: bool
     queues: tuple[str, ...]
     messages: int
+    messages_unrouted: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +227,8 @@ class BrokerStatistics:
         messages_dropped: Messages dropped because the disk was full.
         fates: What became of dead letters, expired, delayed and scheduled messages.
         slow_consumers: Consumers that were found to be slow.
-        messages_unrouted: Messages that filters kept out of every queue.
+        messages_unrouted: Messages that no queue accepted.
+        messages_unrouted_by_address: The same by address, most first.
         journal: The message journal.
         journal_waiters: Those who wait because no journal file can be made.
         naming: Limits of addresses and queues, and what went by itself.
@@ -253,6 +256,7 @@ class BrokerStatistics:
     fates: FateStatistics
     slow_consumers: SlowConsumerStatistics
     messages_unrouted: int
+    messages_unrouted_by_address: dict[str, int]
     journal: JournalStatistics
     journal_waiters: int
     naming: NamingStatistics
@@ -313,6 +317,7 @@ def address_state(engine: Engine, address: Address) -> AddressState:
         is_paused=address.is_paused,
         queues=tuple(address.queues),
         messages=sum(queue_state(engine, queue).messages for queue in address.queues.values()),
+        messages_unrouted=engine.registry.unrouted_messages.count_of(address.name),
     )
 
 
@@ -403,7 +408,8 @@ def broker_statistics(
         messages_dropped=engine.full_disk.dropped_count,
         fates=engine.fates.statistics(),
         slow_consumers=engine.slow_consumers.statistics(),
-        messages_unrouted=engine.registry.switches.unrouted,
+        messages_unrouted=registry.unrouted_messages.total,
+        messages_unrouted_by_address=registry.unrouted_messages.by_address(),
         journal=journal,
         journal_waiters=cycle.journal_waiters,
         naming=NamingStatistics(

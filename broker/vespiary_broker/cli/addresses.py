@@ -27,6 +27,7 @@ _ADDRESS_COLUMNS: Final = (
     ("types", "routingTypes"),
     ("queues#", "queues"),
     ("messages#", "messages"),
+    ("unrouted#", "messagesUnrouted"),
     ("auto-created", "isAutoCreated"),
     ("paused", "isPaused"),
 )

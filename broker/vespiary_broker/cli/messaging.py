@@ -18,7 +18,8 @@ import click
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.credentials import password_file_option, read_password
 from vespiary_broker.cli.stomp_connection import DEFAULT_URL, StompConnection, parse_target
-from vespiary_codec.wire.stomp import Message, Receipt
+from vespiary_broker.engine.names import PREFIXES, foreign_meaning
+from vespiary_codec.wire.stomp import ClientEvent, Message, Receipt
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,8 +68,12 @@ def connected(url: str, password_file: Path | None, ca: Path | None) -> Iterator
 
 
 def routing_headers(destination: str, is_topic: bool, header: str) -> list[tuple[str, str]]:
-    """Return the header that says queue or topic; a destination with a prefix says it itself."""
-    if destination.startswith("/"):
+    """Return the header that says queue or topic; a destination with a prefix says it itself.
+
+    Raises:
+        InvalidName: The destination is in a form of another broker that means nothing here.
+    """
+    if foreign_meaning(destination, *PREFIXES) or destination.startswith("/"):
         if is_topic:
             raise click.UsageError(f"{destination} has a prefix already; leave --topic out")
         return []
@@ -124,14 +129,25 @@ def send(
     extra = given + [pair for pair in extra if pair[0] not in names]
     with connected(url, password_file, ca) as connection:
         started_s = time.monotonic()
-        _send_all(connection, destination, data, extra, count)
+        unrouted = _send_all(connection, destination, data, extra, count)
         seconds = time.monotonic() - started_s
         connection.disconnect()
     if is_json:
-        terminal.show_json({"destination": destination, "confirmed": count, "seconds": seconds})
+        outcome = {"destination": destination, "confirmed": count, "unrouted": unrouted}
+        terminal.show_json(outcome | {"seconds": seconds})
+        return
+    what = f"{terminal.counted(count, 'message')} to {destination}: confirmed"
+    if unrouted:
+        terminal.echo(f"{what}; no queue accepted {which(unrouted, count)}")
     else:
-        what = terminal.counted(count, "message")
-        terminal.echo(f"{what} to {destination}: confirmed in {seconds:.3f} s")
+        terminal.echo(f"{what} in {seconds:.3f} s")
+
+
+def which(unrouted: int, count: int) -> str:
+    """Return which messages no queue accepted, of `count` that were sent."""
+    if unrouted < count:
+        return f"{unrouted} of them"
+    return "it" if count == 1 else "them"
 
 
 def _send_all(
@@ -140,25 +156,38 @@ def _send_all(
     body: bytes,
     headers: list[tuple[str, str]],
     count: int,
-) -> None:
-    """Send and wait for all receipts; never more than a bounded number is on its way."""
+) -> int:
+    """Send and wait for all receipts; never more than a bounded number is on its way.
+
+    Returns:
+        How many of the messages no queue accepted.
+    """
     client = connection.client
+    unrouted = 0
     with terminal.progress(f"sending to {destination}", count) as advance:
+
+        def wait(timeout_s: float) -> bool:
+            nonlocal unrouted
+            event = wait_receipt(connection, advance, timeout_s)
+            unrouted += isinstance(event, Receipt) and event.is_unrouted
+            return event is not None
+
         for _ in range(count):
             receipt_id = client.new_receipt_id()
             connection.write(client.send(destination, body, headers, receipt_id=receipt_id))
             while len(client.unconfirmed) >= _UNCONFIRMED_MAX:
-                wait_receipt(connection, advance, _CONFIRM_S)
-            while wait_receipt(connection, advance, 0.0):
+                wait(_CONFIRM_S)
+            while wait(0.0):
                 pass
         while client.unconfirmed:
-            wait_receipt(connection, advance, _CONFIRM_S)
+            wait(_CONFIRM_S)
+    return unrouted
 
 
 def wait_receipt(
     connection: StompConnection, advance: Callable[[int], None], timeout_s: float
-) -> bool:
-    """Wait for an event and count receipts; False if there is none within no time."""
+) -> ClientEvent | None:
+    """Wait for an event, count it if it is a receipt, and return it; None: none within no time."""
     event = connection.wait(timeout_s)
     if event is None and timeout_s:
         raise terminal.CommandFailed(
@@ -167,7 +196,7 @@ def wait_receipt(
         )
     if isinstance(event, Receipt):
         advance(1)
-    return event is not None
+    return event
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -23,12 +23,15 @@ from vespiary_broker.cli.messaging import (
     connection_options,
     routing_headers,
     wait_receipt,
+    which,
 )
 from vespiary_broker.cli.stomp_connection import StompConnection
+from vespiary_broker.engine.names import PREFIXES, plain_address
 from vespiary_broker.store.disk import Disk
 from vespiary_broker.store.history import History
 from vespiary_broker.store.opening import OpeningParts
 from vespiary_codec.journal.record import AddRecord
+from vespiary_codec.wire.stomp import Receipt
 from vespiary_codec.wire.stomp.properties import parse_properties
 from vespiary_spec.errors import VespiaryError
 
@@ -87,8 +90,7 @@ class Selection:
         if self.header is not None and headers.get(self.header[0]) != self.header[1]:
             return False
         sent_to = headers.get("destination", "")
-        plain = sent_to.removeprefix("/queue/").removeprefix("/topic/").partition("::")[0]
-        return self.address in (None, plain, sent_to)
+        return self.address in (None, plain_address(sent_to, *PREFIXES), sent_to)
 
 
 @dataclass(slots=True)
@@ -99,12 +101,14 @@ class Outcome:
         selected: Messages that were wanted.
         skipped: Those of them passed over by `--skip`.
         confirmed: Those that the broker confirmed.
+        unrouted: Those of them that no queue accepted.
         lost: Those whose large body is kept nowhere, or is damaged.
     """
 
     selected: int = 0
     skipped: int = 0
     confirmed: int = 0
+    unrouted: int = 0
     lost: int = 0
 
 
@@ -275,6 +279,11 @@ def _send_all(
             under_way.popleft()
         outcome.confirmed += count
 
+    def wait(timeout_s: float) -> bool:
+        event = wait_receipt(connection, advance, timeout_s)
+        outcome.unrouted += isinstance(event, Receipt) and event.is_unrouted
+        return event is not None
+
     try:
         for add, headers in chosen:
             receipt_id = client.new_receipt_id()
@@ -289,11 +298,11 @@ def _send_all(
             else:
                 connection.write(client.send(target, add.body, extra, receipt_id=receipt_id))
             while len(client.unconfirmed) >= _UNCONFIRMED_MAX:
-                wait_receipt(connection, advance, _CONFIRM_S)
-            while wait_receipt(connection, advance, 0.0):
+                wait(_CONFIRM_S)
+            while wait(0.0):
                 pass
         while client.unconfirmed:
-            wait_receipt(connection, advance, _CONFIRM_S)
+            wait(_CONFIRM_S)
     except (Exception, KeyboardInterrupt) as error:
         done = under_way[0] - 1 if under_way else outcome.selected
         cure = f"continue with --skip {done}"
@@ -324,4 +333,7 @@ def _show(history: History, outcome: Outcome, target: str | None, is_json: bool)
         lost = terminal.counted(outcome.lost, "large message")
         terminal.echo(f"{lost} without a whole body: passed over")
     if target is not None:
-        terminal.echo(f"{terminal.counted(outcome.confirmed, 'message')} to {target}: confirmed")
+        line = f"{terminal.counted(outcome.confirmed, 'message')} to {target}: confirmed"
+        if outcome.unrouted:
+            line += f"; no queue accepted {which(outcome.unrouted, outcome.confirmed)}"
+        terminal.echo(line)

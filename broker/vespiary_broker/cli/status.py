@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.api_client import ApiClient, api_options
+
+_ADDRESSES_SHOWN: Final = 5
 
 
 @click.command("status", short_help="Say whether a broker takes messages.")
@@ -62,5 +64,17 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         )
     addresses = terminal.counted(found["addresses"], "address", "addresses")
     yield f"queues      {found['queues']} of {addresses}"
+    if found["messagesUnrouted"]:
+        yield f"unrouted    {_unrouted(found)}"
     hindrances = list(_hindrances(found))
     yield from hindrances or ["ready       producers and consumers go on"]
+
+
+def _unrouted(found: dict[str, Any]) -> str:
+    """Return how many messages no queue accepted since the start, and where most of them went."""
+    by_address = list(found["messagesUnroutedByAddress"].items())
+    named = ", ".join(f"{name} {count}" for name, count in by_address[:_ADDRESSES_SHOWN])
+    others = ", ..." if len(by_address) > _ADDRESSES_SHOWN else ""
+    count = found["messagesUnrouted"]
+    messages = terminal.counted(count, "message was", "messages were")
+    return f"{messages} accepted by no queue: {named}{others}"

@@ -20,6 +20,7 @@ from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.reach import Reach
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.switching import Switches
+from vespiary_broker.engine.unrouted_messages import UnroutedMessages
 from vespiary_broker.engine.wildcards import Pattern, WildcardTable, is_hidden
 from vespiary_spec.settings import RoutingType
 
@@ -41,6 +42,7 @@ class AddressTable:
         rules: What wildcards look like, and the clock.
         diverts: Where messages go instead or as well.
         switches: All switches of the broker.
+        unrouted: Counts what no queue accepts.
         settings: The settings of the addresses.
     """
 
@@ -50,10 +52,12 @@ class AddressTable:
         rules: NamingRules,
         diverts: Diverts,
         switches: Switches,
+        unrouted: UnroutedMessages,
         settings: AddressSettingsTable,
     ) -> None:
         self.by_name: dict[str, Address] = {}
         self._core = core
+        self._unrouted = unrouted
         self._diverts = diverts
         self._switches = switches
         self._settings = settings
@@ -69,7 +73,7 @@ class AddressTable:
         route = address.routes.get(routing_type)
         if route is None:
             reach = self._reach(address, routing_type)
-            route = Route(self._core, reach, address.name, self._switches)
+            route = Route(self._core, reach, address.name, self._switches, self._unrouted)
             address.routes[routing_type] = route
             for wildcard in address.wildcards:
                 wildcard.routed[address] = None

@@ -6,6 +6,8 @@ at what exists. Called by the server's sessions, by `registry` and by the admin 
     /queue/orders          address orders, ANYCAST (the acceptor's anycast-prefix)
     /topic/prices          address prices, MULTICAST (its multicast-prefix)
     orders                 address orders; the address or the settings say which type
+    queue://orders         as /queue/orders: forms that clients of other brokers write are mapped
+    /exchange/orders       rejected: there is nothing here that it could mean
     news.#                 all addresses whose names begin with news (`wildcards`)
     prices::audit          the queue audit of the address prices ("fully qualified queue name")
 """
@@ -14,18 +16,58 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
+from urllib.parse import unquote
 
 from vespiary_spec import limits
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import RoutingType
 
 QUEUE_SEPARATOR: Final = "::"
+PREFIXES: Final = ("/queue/", "/topic/")
+"""Prefixes of queues and of topics, where an acceptor has no others."""
 OWN_PREFIX: Final = "$mqtt."
 """Addresses that begin so are the broker's own: no client sends to them or consumes there."""
 _SYS_WORD: Final = "$SYS"
 _STATE_WORDS_MIN: Final = 5
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class _ForeignForm(NamedTuple):
+    """How clients of other brokers write a queue or a topic.
+
+    Attributes:
+        prefix: What stands in front of the name.
+        routing_type: What it means.
+        is_encoded: Whether the name is percent-encoded.
+        has_options: Whether options of the other broker may stand behind a question mark.
+    """
+
+    prefix: str
+    routing_type: RoutingType
+    is_encoded: bool = False
+    has_options: bool = False
+
+
+_FOREIGN_FORMS: Final = (
+    _ForeignForm("/queues/", RoutingType.ANYCAST, is_encoded=True),
+    _ForeignForm("/amq/queue/", RoutingType.ANYCAST, is_encoded=True),
+    _ForeignForm("queue://", RoutingType.ANYCAST, has_options=True),
+    _ForeignForm("jms.queue.", RoutingType.ANYCAST),
+    _ForeignForm("/topics/", RoutingType.MULTICAST, is_encoded=True),
+    _ForeignForm("topic://", RoutingType.MULTICAST, has_options=True),
+    _ForeignForm("jms.topic.", RoutingType.MULTICAST),
+)
+_EXCHANGES: Final = ("/exchange/", "/exchanges/")
+_TEMPORARY: Final = (
+    "/temp-queue/",
+    "/temp-topic/",
+    "/reply-queue/",
+    "temp-queue://",
+    "temp-topic://",
+    "jms.tempqueue.",
+    "jms.temptopic.",
+)
 
 
 @dataclass(eq=False, slots=True)
@@ -170,9 +212,19 @@ def check_new_name(name: str, kind: str) -> str:
         kind: As for `check_name`.
 
     Raises:
-        InvalidName: As for `check_name`; or clients would take it for a queue of an address.
+        InvalidName: As for `check_name`; or clients would take it for a queue of an address, or
+            for another name, since they write it in a form of another broker.
     """
     check_name(name, kind)
+    meaning = foreign_meaning(name, "", "")
+    if meaning is not None:
+        means = "queue" if meaning.routing_type is RoutingType.ANYCAST else "topic"
+        own = ascii(meaning.name[:100])
+        raise InvalidName(
+            f"the name of the {kind} is another broker's form of the {means} {own}",
+            measured=ascii(name[:100]),
+            cure=f"name it {own}",
+        )
     if QUEUE_SEPARATOR in name:
         raise InvalidName(
             f"the name of the {kind} has {QUEUE_SEPARATOR} in it, which stands between an address "
@@ -203,6 +255,98 @@ def parse_routing_type(text: str, header: str) -> RoutingType:
         ) from None
 
 
+class Meaning(NamedTuple):
+    """What a form of another broker means here.
+
+    Attributes:
+        routing_type: Whether it is a queue or a topic.
+        name: What stands behind the prefix: an address, or `address::queue`.
+    """
+
+    routing_type: RoutingType
+    name: str
+
+
+def foreign_meaning(text: str, anycast_prefix: str, multicast_prefix: str) -> Meaning | None:
+    """Return what a destination means that clients of other brokers write.
+
+    Args:
+        text: The destination, without a prefix of this broker.
+        anycast_prefix: Prefix of queues; named in errors.
+        multicast_prefix: Prefix of topics; named in errors.
+
+    Returns:
+        None if it is in no form of another broker.
+
+    Raises:
+        InvalidName: It is in a form that means nothing here; names the right one.
+    """
+    queue, topic = f"{anycast_prefix}NAME", f"{multicast_prefix}NAME"
+    if text.startswith(_EXCHANGES):
+        raise InvalidName(
+            f"the destination {text[:100]!a} names an exchange, and there are none here",
+            cure=f"write {queue} for a queue, or {topic} for a topic, to which consumers subscribe",
+        )
+    if text.startswith(_TEMPORARY):
+        raise InvalidName(
+            f"the destination {text[:100]!a} is another broker's form of a temporary destination",
+            cure=f"write {queue} with a name that nobody can guess, or use a dynamic node of AMQP",
+        )
+    form = next((each for each in _FOREIGN_FORMS if text.startswith(each.prefix)), None)
+    if form is None:
+        return None
+    name = text[len(form.prefix) :]
+    if form.has_options and "?" in name:
+        raise InvalidName(
+            f"the destination {text[:100]!a} has options of another broker behind the ?",
+            cure=f"leave them out: write {text[: text.index('?')][:100]}",
+        )
+    if form.is_encoded:
+        try:
+            name = unquote(name, errors="strict")
+        except UnicodeDecodeError:
+            raise InvalidName(
+                f"the destination {text[:100]!a} is percent-encoded wrongly"
+            ) from None
+    return Meaning(form.routing_type, name)
+
+
+def own_form(text: str, anycast_prefix: str, multicast_prefix: str) -> str:
+    """Return a destination as clients of this broker write it.
+
+    Messages are stored with it, so whoever gets one can send there, whatever protocol it speaks.
+
+    Args:
+        text: What a client wrote.
+        anycast_prefix: Prefix of queues; empty for none.
+        multicast_prefix: Prefix of topics; empty for none.
+
+    Raises:
+        InvalidName: As for `foreign_meaning`.
+    """
+    if has_prefix(text, anycast_prefix, multicast_prefix):
+        return text
+    meaning = foreign_meaning(text, anycast_prefix, multicast_prefix)
+    if meaning is None:
+        return text
+    is_queue = meaning.routing_type is RoutingType.ANYCAST
+    return (anycast_prefix if is_queue else multicast_prefix) + meaning.name
+
+
+def has_prefix(text: str, *prefixes: str) -> bool:
+    """Whether a destination begins with one of these prefixes; empty ones do not count."""
+    return text.startswith(tuple(prefix for prefix in prefixes if prefix))
+
+
+def plain_address(text: str, anycast_prefix: str, multicast_prefix: str) -> str:
+    """Return the address of a destination in its own form, without prefix and queue."""
+    for prefix in (anycast_prefix, multicast_prefix):
+        if prefix and text.startswith(prefix):
+            text = text[len(prefix) :]
+            break
+    return text.partition(QUEUE_SEPARATOR)[0]
+
+
 def parse_destination(
     text: str,
     *,
@@ -212,7 +356,7 @@ def parse_destination(
     user: str = "",
     sender: Sender | None = None,
 ) -> Destination:
-    """Return what the text of a `destination` header means.
+    """Return what the text of a destination means, in whatever form a client writes it.
 
     Args:
         text: The header's value, unescaped.
@@ -223,15 +367,17 @@ def parse_destination(
         sender: The session that asks.
 
     Raises:
-        InvalidName: The name may not be one.
+        InvalidName: The name may not be one, or it is another broker's and means nothing here.
         RemoteProtocolError: Prefix and header contradict each other.
     """
-    by_prefix = None
+    by_prefix: RoutingType | None = None
     name = text
     if anycast_prefix and text.startswith(anycast_prefix):
         by_prefix, name = RoutingType.ANYCAST, text[len(anycast_prefix) :]
     elif multicast_prefix and text.startswith(multicast_prefix):
         by_prefix, name = RoutingType.MULTICAST, text[len(multicast_prefix) :]
+    elif meaning := foreign_meaning(text, anycast_prefix, multicast_prefix):
+        by_prefix, name = meaning
     if by_prefix is not None and routing_type not in (None, by_prefix):
         raise RemoteProtocolError(
             f"destination {text[:100]!a} means {by_prefix}, but a header asks for {routing_type}",

@@ -17,6 +17,7 @@ from vespiary_broker.engine.config_deletion import (
     unconfigured,
 )
 from vespiary_broker.engine.engine import Engine
+from vespiary_broker.engine.foreign_names import warn_of_foreign_names
 from vespiary_broker.engine.names import check_name
 from vespiary_broker.engine.queue_changes import check_kind
 from vespiary_broker.engine.queue_kinds import QueueKind, kind_of
@@ -129,6 +130,7 @@ async def apply(engine: Engine, wanted: Configuration) -> tuple[str, ...]:
         raise ConfigError(str(error), path="addresses") from error
     await configure_diverts(registry, wanted.diverts)
     await delete_unconfigured(registry, wanted.addresses)
+    warn_of_foreign_names(registry.addresses, wanted)
     await registry.retroactive.begin()
     for queue_id in registry.queues_by_id:
         engine.dispatcher.poke(queue_id)

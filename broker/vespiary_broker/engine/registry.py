@@ -30,7 +30,7 @@ from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.kind_rules import set_kind
 from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.limits import Limits
-from vespiary_broker.engine.names import check_name, check_names
+from vespiary_broker.engine.names import Destination, check_name, check_names
 from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
 from vespiary_broker.engine.pausing import Pausing
 from vespiary_broker.engine.permissions import Permissions
@@ -53,6 +53,7 @@ from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.settling import Judge
 from vespiary_broker.engine.streams import check_not_streamed
 from vespiary_broker.engine.switching import Switches
+from vespiary_broker.engine.unrouted_messages import UnroutedMessages
 from vespiary_broker.engine.usage import Usage
 from vespiary_spec.errors import JournalError, RemoteProtocolError, VespiaryError
 from vespiary_spec.settings import Address as ConfiguredAddress
@@ -80,7 +81,8 @@ class Registry:
         pausing: Pauses queues and addresses.
         unused: Created addresses without queues, oldest first.
         diverts: Where messages go instead or as well.
-        switches: All switches, and how many messages their filters kept out of every queue.
+        switches: All switches.
+        unrouted_messages: Counts the messages that no queue accepted.
         large_bodies: Bodies in files; None: there are none.
         transaction_room_bytes: Room in the journal that each transaction finds sooner or later.
         returns: Takes messages back from consumers; set by who puts the engine together.
@@ -142,13 +144,18 @@ class Registry:
         self._dropped_acknowledged = 0
         self._departures: Counter[str] = Counter()
         self.switches = Switches()
+        self.unrouted_messages = UnroutedMessages(
+            core, naming.syntax.delimiter, naming.clock_s, self._has_anycast
+        )
         self.diverts = Diverts(
             bindings,
             lock=lock,
             syntax=naming.syntax,
             on_changed=lambda: self._table.refresh_all_routes(),
         )
-        self._table = AddressTable(core, naming, self.diverts, self.switches, settings)
+        self._table = AddressTable(
+            core, naming, self.diverts, self.switches, self.unrouted_messages, settings
+        )
         self.addresses = self._table.by_name
         self._core = core
         self._bindings = bindings
@@ -208,9 +215,11 @@ class Registry:
         self._reserve_ids()
         for wanted in addresses:
             kinds = set(wanted.routing_types) | {queue.routing_type for queue in wanted.queues}
-            default = self.settings_for(wanted.name).default_address_routing_type
-            assert default is not None
-            await self.create_address(wanted.name, kinds or {default}, is_configured=True)
+            if not kinds and wanted.name not in self.addresses:  # one that exists has its types
+                default = self.settings_for(wanted.name).default_address_routing_type
+                assert default is not None
+                kinds = {default}
+            await self.create_address(wanted.name, kinds, is_configured=True)
             for queue in wanted.queues:
                 traits = configured_traits(queue, wanted.name)
                 made = await self.create_queue(
@@ -279,8 +288,24 @@ class Registry:
         """Return the route to one queue alone."""
         if queue.route is None:
             reach = reach_of_queue(queue)
-            queue.route = Route(self._core, reach, queue.address.name, self.switches)
+            queue.route = Route(
+                self._core, reach, queue.address.name, self.switches, self.unrouted_messages
+            )
         return queue.route
+
+    def _has_anycast(self, name: str) -> bool:
+        address = self.addresses.get(name)
+        return address is not None and RoutingType.ANYCAST in address.routing_types
+
+    def is_for_one_queue(self, destination: Destination) -> bool:
+        """Whether a message is for a queue, not for whoever has subscribed to a topic.
+
+        Args:
+            destination: Where it is sent to.
+        """
+        if destination.queue is not None or destination.routing_type is not None:
+            return destination.routing_type is not RoutingType.MULTICAST
+        return self._has_anycast(destination.address)
 
     def message_totals(self) -> tuple[int, int]:
         """Return (messages that came into queues, those acknowledged) since the start.

@@ -18,6 +18,7 @@ from vespiary_broker.engine.names import Sender
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.reach import Reach
 from vespiary_broker.engine.switching import Switch, Switches
+from vespiary_broker.engine.unrouted_messages import UnroutedMessages
 
 
 @dataclass(slots=True)
@@ -50,14 +51,24 @@ class Route:
         reach: What messages can get to.
         address: Name of the address that they are sent to.
         switches: All switches of the broker.
+        unrouted: Has the core's routes, and counts what is sent to those without queues.
     """
 
     __slots__ = (
-        "_address", "_core", "_handles", "_partings", "_switches", "_turn", "places_max", "switch",
+        "_address", "_core", "_handles", "_partings", "_switches", "_turn", "_unrouted",
+        "places_max", "switch",
     )  # fmt: skip
 
-    def __init__(self, core: Core, reach: Reach, address: str, switches: Switches) -> None:
+    def __init__(
+        self,
+        core: Core,
+        reach: Reach,
+        address: str,
+        switches: Switches,
+        unrouted: UnroutedMessages,
+    ) -> None:
         self._core = core
+        self._unrouted = unrouted
         self._address = address
         self._switches = switches
         self._handles: list[int] = []
@@ -98,7 +109,7 @@ class Route:
         route = partings.routes.get(own)
         if route is None:
             reach = partings.reach.without(own)
-            route = Route(self._core, reach, self._address, self._switches)
+            route = Route(self._core, reach, self._address, self._switches, self._unrouted)
             partings.routes[own] = route
         return route
 
@@ -115,12 +126,15 @@ class Route:
 
     def lead(self, reach: Reach) -> None:
         """Lead to other queues; connections that were taught ask again where that is needed."""
+        had_queues = self.places_max > 0
         self.places_max = len({queue.id for queue in reach.queues})
         self._part(reach)
         if next(reach.selectors, None) is not None:
             self._close_handles()
             if self.switch is None:
-                self.switch = Switch(self._core, reach, self._address, self._switches)
+                self.switch = Switch(
+                    self._core, reach, self._address, self._switches, self._unrouted
+                )
             else:
                 self.switch.lead(reach)
             return
@@ -128,6 +142,8 @@ class Route:
         groups = reach.groups()
         # An exclusive divert may lead nowhere, whatever queues the address has.
         self.places_max = max(map(len, groups))
+        if had_queues and not self.places_max:
+            self._close_handles()  # some senders are told now that no queue takes their messages
         self._set_groups(groups)
 
     def lead_anew(self, reach: Reach) -> None:
@@ -148,18 +164,19 @@ class Route:
         return True
 
     def _set_groups(self, groups: list[list[int]]) -> None:
-        core, handles = self._core, self._handles
+        handles, unrouted = self._handles, self._unrouted
         if len(handles) == 1 and len(groups) > 1:
-            core.close_route(handles.pop())
+            unrouted.close_route(handles.pop())
         while len(handles) > len(groups):
-            core.close_route(handles.pop())
+            unrouted.close_route(handles.pop())
         for handle, group in zip(handles, groups, strict=False):
-            core.set_route(handle, group)
-        handles.extend(core.open_route(group) for group in groups[len(handles) :])
+            self._core.set_route(handle, group)
+        more = groups[len(handles) :]
+        handles.extend(unrouted.open_route(self._address, group) for group in more)
 
     def _close_handles(self) -> None:
         for handle in self._handles:
-            self._core.close_route(handle)
+            self._unrouted.close_route(handle)
         self._handles.clear()
 
     def _close_partings(self) -> None:

@@ -1,7 +1,7 @@
 """Switches: routes that depend on the message, since queues or diverts have filters.
 
-Owns the core's routes to sets of queues, one for each set that came up, and whose turn it is among
-ANYCAST queues. Connections are taught the switch itself: the core hands over the headers of all
+Owns the routes to sets of queues, one for each set that came up, and whose turn it is among ANYCAST
+queues. Connections are taught the switch itself: the core hands over the headers of all
 messages to it that one read has brought, Python takes the values that the filters need out of them
 and chooses, and the core stages them, in one call each. Must never look at a body. Made by
 `routing` and `registry`, asked by the server's `intake` and by `transactions`; owner: the event
@@ -19,6 +19,7 @@ from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.reach import Passes, Reach
 from vespiary_broker.engine.selection.message_values import Extractor, StoredMessage
 from vespiary_broker.engine.selection.selector import Selector
+from vespiary_broker.engine.unrouted_messages import UnroutedMessages
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.addresses import Address
@@ -91,14 +92,12 @@ class Switches:
     """All switches of a broker.
 
     Attributes:
-        unrouted: Messages that no filter let into any queue.
         by_handle: The switches that connections may be taught, by the core's handle.
     """
 
-    __slots__ = ("by_handle", "unrouted")
+    __slots__ = ("by_handle",)
 
     def __init__(self) -> None:
-        self.unrouted = 0
         self.by_handle: dict[int, Switch] = {}
 
     def send(self, core: Core, handle: int) -> tuple[ScanStatus, int, int]:
@@ -126,14 +125,24 @@ class Switch:
         reach: What messages can get to.
         address: Name of the address that they are sent to.
         switches: All switches of the broker.
+        unrouted: Has the core's routes, and counts what no filter lets into any queue.
     """
 
     __slots__ = (
-        "_address", "_core", "_extractor", "_reach", "_routes", "_switches", "_turns", "handle",
+        "_address", "_core", "_extractor", "_reach", "_routes", "_switches", "_turns", "_unrouted",
+        "handle",
     )  # fmt: skip
 
-    def __init__(self, core: Core, reach: Reach, address: str, switches: Switches) -> None:
+    def __init__(
+        self,
+        core: Core,
+        reach: Reach,
+        address: str,
+        switches: Switches,
+        unrouted: UnroutedMessages,
+    ) -> None:
         self._core = core
+        self._unrouted = unrouted
         self._address = address
         self._switches = switches
         self.handle = core.open_switch()
@@ -169,8 +178,6 @@ class Switch:
             queue = self._next(address, choice, passes)
             if queue is not None:
                 multicast[queue.id] = None
-        if not multicast:
-            self._switches.unrouted += 1
         return self._route(tuple(multicast))
 
     def _next(self, address: Address, choice: tuple[Queue, ...], passes: Passes) -> Queue | None:
@@ -193,8 +200,8 @@ class Switch:
             self._routes.move_to_end(queue_ids)
             return handle
         if len(self._routes) >= ROUTES_MAX:
-            self._core.close_route(self._routes.popitem(last=False)[1])
-        handle = self._routes[queue_ids] = self._core.open_route(list(queue_ids))
+            self._unrouted.close_route(self._routes.popitem(last=False)[1])
+        handle = self._routes[queue_ids] = self._unrouted.open_route(self._address, queue_ids)
         return handle
 
     def close(self) -> None:
@@ -205,5 +212,5 @@ class Switch:
 
     def _close_routes(self) -> None:
         for handle in self._routes.values():
-            self._core.close_route(handle)
+            self._unrouted.close_route(handle)
         self._routes.clear()

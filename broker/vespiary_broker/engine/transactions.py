@@ -23,6 +23,7 @@ from vespiary_broker.engine.publishing import Target, find_target, make_target
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.registry import Registry
 from vespiary_codec.journal.branch import BranchName, encode_branch
+from vespiary_codec.journal.duplicate import DuplicateRecord
 from vespiary_codec.journal.record import ADD, PLACE, TRANSACTION, RecordType
 from vespiary_spec.errors import LimitExceeded, RemoteProtocolError, XaError
 
@@ -416,9 +417,8 @@ def _plan(
 
 def _publish(
     core: Core, bodies: LargeBodies | None, sends: list[tuple[Outgoing, Target]], number: int
-) -> None:
-    for send, target in sends:
-        publish(core, bodies, send, target, transaction=number)
+) -> list[int]:
+    return [publish(core, bodies, send, target, transaction=number) for send, target in sends]
 
 
 def _acknowledge(core: Core, acknowledgements: list[Acknowledgement], number: int) -> None:
@@ -438,8 +438,11 @@ def _see(acknowledgements: list[Acknowledgement]) -> None:
 
 def stage_once(
     core: Core, registry: Registry, duplicates: DuplicateIds, message: Outgoing, target: Target
-) -> bool:
-    """Stage a message that has a duplicate id, together with that; False if it was seen before.
+) -> int | None:
+    """Stage a message that has a duplicate id, together with that.
+
+    Returns:
+        The number of its places; None if it was seen before, so it was not staged.
 
     Raises:
         NoRoom: It does not fit into the journal now; nothing was changed.
@@ -451,11 +454,11 @@ def stage_once(
     address = message.destination.address
     if duplicates.is_seen(address, message.duplicate_id):
         duplicates.discard(address)
-        return False
+        return None
     places = max(most_places(registry, message.destination), target.places)
     check_size(core, message, places)
-    _stage(core, registry, duplicates, [(message, target)], [], places + 1)
-    return True
+    (placed,) = _stage(core, registry, duplicates, [(message, target)], [], places + 1)
+    return placed
 
 
 def _stage(
@@ -465,19 +468,21 @@ def _stage(
     sends: list[tuple[Outgoing, Target]],
     acknowledgements: list[Acknowledgement],
     records: int,
-) -> None:
-    """Stage messages, their ids and acknowledgements as one transaction."""
+) -> list[int]:
+    """Stage messages, their ids and acknowledgements as one transaction.
+
+    Returns:
+        The number of places of each message.
+    """
     number = secrets.randbits(63) + 1
-    numbered = duplicates.numbered(
-        (send.destination.address, send.duplicate_id, send.is_persistent)
-        for send, _ in sends
-        if send.duplicate_id and duplicates.is_on(send.destination.address)
-    )
-    members = [(record, member_of(record, number) if stays else None) for record, stays in numbered]
+    members = _members(duplicates, [send for send, _ in sends], number)
     size_bytes = sum(send.size_bytes for send, _ in sends)
     size_bytes += sum(len(member[0]) for _, member in members if member is not None)
     begin_staging(core, registry, number, size_bytes, records + len(members))
-    _publish(core, registry.large_bodies, sends, number)
+    placed = _publish(core, registry.large_bodies, sends, number)
+    if 0 in placed:  # what no queue accepted may be sent again, with the same id
+        kept = [send for (send, _), places in zip(sends, placed, strict=True) if places]
+        members = _members(duplicates, kept, number)
     entered = [(record, _append_member(core, member)) for record, member in members]
     _acknowledge(core, acknowledgements, number)
     core.commit(number)
@@ -486,6 +491,19 @@ def _stage(
     for acknowledgement in acknowledgements:
         if acknowledgement.is_negative:
             registry.returns.give_back(acknowledgement.consumer, acknowledgement.sequence)
+    return placed
+
+
+def _members(
+    duplicates: DuplicateIds, sends: list[Outgoing], number: int
+) -> list[tuple[DuplicateRecord, tuple[bytes, int] | None]]:
+    """Return the ids of messages, with the record of each for the journal; None: it has none."""
+    numbered = duplicates.numbered(
+        (send.destination.address, send.duplicate_id, send.is_persistent)
+        for send in sends
+        if send.duplicate_id and duplicates.is_on(send.destination.address)
+    )
+    return [(record, member_of(record, number) if stays else None) for record, stays in numbered]
 
 
 def _append_member(core: Core, member: tuple[bytes, int] | None) -> int:

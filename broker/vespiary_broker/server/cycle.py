@@ -375,6 +375,7 @@ class Cycle:
         # What frees memory outside of a turn, and those who were let go in vain, are found here.
         self.engine.memory.refresh()
         self.producers.let_go()
+        self.engine.registry.unrouted_messages.report()
         for connection in list(self.partial):
             connection.check_rate(now_s)
 

@@ -47,6 +47,11 @@ class Sent(NamedTuple):
     target: Target | None = None
     places: int = 0
 
+    @property
+    def is_unrouted(self) -> bool:
+        """Whether no queue accepted it."""
+        return self.outcome is Outcome.SENT and not self.places
+
 
 class MessageSender:
     """Sends the messages of one connection.
@@ -168,7 +173,7 @@ class MessageSender:
         """Stage a message; one that has come before, by its duplicate id, is not staged again.
 
         Returns:
-            The number of its places.
+            The number of its places; 1 for one that has come before, which a queue accepted then.
 
         Raises:
             NoRoom: There is no room; nothing was staged.
@@ -176,10 +181,10 @@ class MessageSender:
         """
         duplicates = self._cycle.engine.duplicates
         if message.duplicate_id and duplicates.is_on(message.destination.address):
-            is_new = stage_once(self._core, self._registry, duplicates, message, target)
-            if not is_new and message.large is not None:
+            placed = stage_once(self._core, self._registry, duplicates, message, target)
+            if placed is None and message.large is not None:
                 self._drop_bodies([message.large.large_id])
-            return 1
+            return 1 if placed is None else placed
         try:
             return publish(self._core, self._registry.large_bodies, message, target)
         except ValueError as error:

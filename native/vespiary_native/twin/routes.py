@@ -40,3 +40,12 @@ class Routes(Tables):
         """See `CoreRoutes.close_route`."""
         self._route(route).is_open = False
         del self._routes[route]
+
+    def take_unrouted(self) -> list[tuple[int, int]]:
+        """See `CoreRoutes.take_unrouted`."""
+        found = []
+        for handle, route in sorted(self._routes.items()):
+            if route.unrouted:
+                found.append((handle, route.unrouted))
+                route.unrouted = 0
+        return found

@@ -128,6 +128,7 @@ class Staging:
         if is_large and len(body) != REFERENCE_BYTES:
             raise ValueError(f"a reference of {len(body)} bytes: {REFERENCE_BYTES} are allowed")
         if not queues:
+            route.unrouted += 1
             return 0
         properties_bytes, body_bytes = len(properties), len(body)
         start = ADD.size + PLACE.size * len(queues) + (TRANSACTION.size if self.transaction else 0)
@@ -155,8 +156,7 @@ class Staging:
         )  # fmt: skip
         if self.transaction or len(queues) > 1:
             self._add_rest(view, at, queues)
-        properties_at = at + start
-        body_at = properties_at + properties_bytes
+        properties_at, body_at = at + start, at + start + properties_bytes
         view[properties_at:body_at] = properties
         view[body_at : at + length] = body
         share_bytes = place_bytes(len(queues), properties_bytes + body_bytes)

@@ -325,14 +325,19 @@ class Queue:
 
 
 class Route:
-    """Queues that a destination leads to."""
+    """Queues that a destination leads to.
 
-    __slots__ = ("handle", "has_durable", "is_open", "is_switch", "queues")
+    Attributes:
+        unrouted: Messages that were sent to it while it had none, and that nobody took note of yet.
+    """
+
+    __slots__ = ("handle", "has_durable", "is_open", "is_switch", "queues", "unrouted")
 
     def __init__(self, handle: int, queues: list[Queue], *, is_switch: bool = False) -> None:
         self.handle = handle
         self.is_open = True
         self.is_switch = is_switch
+        self.unrouted = 0
         self.set(queues)
 
     def set(self, queues: list[Queue]) -> None:

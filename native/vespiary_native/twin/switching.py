@@ -18,6 +18,8 @@ from vespiary_native.values import NoRoom, ScanStatus
 from vespiary_native.values_inspection import MessageView
 
 RECEIPT: Final = b"RECEIPT\nreceipt-id:%b\n\n\0"
+UNROUTED_RECEIPT: Final = b"RECEIPT\nreceipt-id:%b\nqueues:0\n\n\0"
+"""Of a message that no queue took."""
 PUBACK: Final = b"\x40\x02%b"
 MQTT_5: Final = 5
 
@@ -150,7 +152,7 @@ def stage_send(
     if block:
         connection.last_block = block
     if send.receipt is not None:
-        form = PUBACK if connection.is_mqtt else RECEIPT
+        form = PUBACK if connection.is_mqtt else RECEIPT if route.queues else UNROUTED_RECEIPT
         frame = form % send.receipt
         note = connection.note
         if block and note is not None and note.block == block:

@@ -129,7 +129,7 @@ def test_a_route_without_queues_takes_them_nowhere(rig: CoreRig, switch: int) ->
     rig.scan(switched(1))
     assert rig.core.send_switched([rig.core.open_route([])])[0] == ScanStatus.NEED_DATA
     assert not rig.core.has_unwritten()
-    assert receipts(rig) == b"RECEIPT\nreceipt-id:1\n\n\0"
+    assert receipts(rig) == b"RECEIPT\nreceipt-id:1\nqueues:0\n\n\0"
 
 
 def test_a_full_route_stops_it_where_it_stands(rig: CoreRig, switch: int) -> None:

@@ -145,10 +145,11 @@ async def _incoming(session: AmqpSession, asked: Attach) -> Link:
         snd_settle_mode=UByte(asked.snd_settle_mode),
         rcv_settle_mode=UByte(asked.rcv_settle_mode),
         source=asked.source,
-        target=_target_answer(target, text),
+        target=_target_answer(target, text),  # as the client writes it
         max_message_size=ULong(handler.settings.max_message_size),
         offered_capabilities=(Symbol("DELAYED_DELIVERY"),),
     )
+    text = handler.own_form(text)
     if is_durable_sender(asked):
         durable = await open_durable(session, asked)
         return DurableIncomingLink(session, asked, destination, text, answer, durable)

@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vespiary_broker.engine.core import AmqpLimits as ScanLimits
 from vespiary_broker.engine.logins import Check, Principal
-from vespiary_broker.engine.names import QUEUE_SEPARATOR, Destination, Sender, parse_destination
+from vespiary_broker.engine.names import (
+    Destination,
+    Sender,
+    own_form,
+    parse_destination,
+    plain_address,
+)
 from vespiary_broker.engine.queue_traits import QueueTraits, traits_of_user
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.server.amqp.conditions import (
@@ -489,13 +495,21 @@ class AmqpHandler:
         acceptor = self.listener.acceptor
         return acceptor.anycast_prefix, acceptor.multicast_prefix
 
+    def own_form(self, text: str) -> str:
+        """Return an address as clients of this broker write it.
+
+        Raises:
+            RemoteProtocolError: It means nothing.
+        """
+        return own_form(text, *self.prefixes)
+
     def plain_address(self, text: str) -> str:
-        """Return an address without the prefix and the queue that it may have."""
-        for prefix in self.prefixes:
-            if prefix and text.startswith(prefix):
-                text = text[len(prefix) :]
-                break
-        return text.partition(QUEUE_SEPARATOR)[0]
+        """Return an address without the prefix and the queue that it may have.
+
+        Raises:
+            RemoteProtocolError: It means nothing.
+        """
+        return plain_address(self.own_form(text), *self.prefixes)
 
     @property
     def traits(self) -> QueueTraits:

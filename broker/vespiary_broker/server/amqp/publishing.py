@@ -24,7 +24,7 @@ from vespiary_broker.engine.publishing import Target
 from vespiary_broker.engine.transactions import Outgoing
 from vespiary_broker.server.amqp.conditions import Condition, Refused
 from vespiary_broker.server.amqp.storing import PROTOCOL, Taken
-from vespiary_broker.server.message_sender import MessageSender, Outcome, Sent, Stage
+from vespiary_broker.server.message_sender import MessageSender, Sent, Stage
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
@@ -52,7 +52,7 @@ class Publisher:
         Args:
             taken: The message.
             destination: Where it goes.
-            text: The same, as its sender wrote it.
+            text: The same, as the message is stored with it.
 
         Raises:
             Refused: Its properties are too large, or it asks for repeated delivery.
@@ -117,7 +117,7 @@ class Publisher:
 
     async def send_later(
         self, message: Outgoing, stage: Stage | None = None, *, is_in_flight: bool
-    ) -> bool:
+    ) -> Sent:
         """Send a message once destination and room are there, or do what a policy says.
 
         Args:
@@ -125,14 +125,17 @@ class Publisher:
             stage: Stages it; None: as any message.
             is_in_flight: As of `MessageSender.send`.
 
-        Returns:
-            False if it was dropped by a policy, or the connection went before.
-
         Raises:
             VespiaryError: It is refused by a policy, or its destination cannot be made.
         """
-        sent = await self._sender.send(message, stage, is_in_flight=is_in_flight)
-        return sent.outcome is Outcome.SENT
+        return await self._sender.send(message, stage, is_in_flight=is_in_flight)
+
+    def is_released(self, message: Outgoing, sent: Sent) -> bool:
+        """Whether the sender of a message is told `released`: it is for a queue, and none took it.
+
+        A topic without subscribers is nothing unusual, so what is sent there is accepted.
+        """
+        return sent.is_unrouted and self._registry.is_for_one_queue(message.destination)
 
     def full_state(self, destination: Destination) -> AddressState | None:
         """Return what makes the senders of an address wait; None: nothing does.

@@ -27,6 +27,7 @@ from vespiary_broker.server.amqp.storing import Repeats, Taken
 from vespiary_broker.server.amqp.teaching import Lessons
 from vespiary_broker.server.amqp.terminus import jms_kind
 from vespiary_broker.server.amqp.transfers import serial_distance
+from vespiary_broker.server.message_sender import Outcome, Sent
 from vespiary_broker.server.protocol_handler import Work
 from vespiary_codec.wire.amqp import (
     Accepted,
@@ -35,6 +36,7 @@ from vespiary_codec.wire.amqp import (
     Disposition,
     Flow,
     Rejected,
+    Released,
     TransactionalState,
     Transfer,
 )
@@ -56,7 +58,7 @@ class IncomingLink(Link):
         session: Its session.
         asked: The client's `attach`.
         destination: Where its messages go; None: each says that (the anonymous relay).
-        text: The same, as the client wrote it.
+        text: The same, as messages are stored with it.
         answer: What is answered to the attach.
         node: A queue that was made for it and goes with it; None: there is none.
     """
@@ -264,8 +266,8 @@ class IncomingLink(Link):
             elif isinstance(delivery.state, TransactionalState):
                 self._add_member(delivery, message)
             elif (sent := self._publisher.try_send(message, delivery.stage)) is not None:
-                self._accept(delivery)
-                if sent.target is not None:
+                is_accepted = self._conclude(delivery, message, sent)
+                if sent.target is not None and is_accepted:
                     self._lessons.note(delivery.key, taken, message, sent.target)
             else:
                 work = self._send_later(delivery, message)
@@ -287,8 +289,9 @@ class IncomingLink(Link):
                 cure="set `to` in its properties, or give the link a target address",
             )
         kind = taken.annotations.get("x-opt-jms-dest")
-        destination = self.session.handler.destination_of(text, jms_kind(kind))
-        return self._publisher.outgoing(taken, destination, text)
+        handler = self.session.handler
+        destination = handler.destination_of(text, jms_kind(kind))
+        return self._publisher.outgoing(taken, destination, handler.own_form(text))
 
     def _is_large(self, message: Outgoing) -> bool:
         large = self.session.handler.listener.large
@@ -298,14 +301,13 @@ class IncomingLink(Link):
 
     async def _send_later(self, delivery: Delivery, message: Outgoing) -> None:
         try:
-            is_sent = await self._publisher.send_later(
+            sent = await self._publisher.send_later(
                 message, delivery.stage, is_in_flight=self._destination is not None
             )
         except VespiaryError as error:
             self._fail(delivery, error)
         else:
-            if is_sent or self.session.connection.is_open:
-                self._accept(delivery)
+            self._conclude(delivery, message, sent)
         self._used()
 
     async def _send_large(self, delivery: Delivery, message: Outgoing) -> None:
@@ -345,11 +347,11 @@ class IncomingLink(Link):
                     self._add_member(delivery, large)
                     is_taken = True
             else:
-                is_taken = await self._publisher.send_later(
+                sent = await self._publisher.send_later(
                     large, delivery.stage, is_in_flight=self._destination is not None
                 )
-                if is_taken or self.session.connection.is_open:
-                    self._accept(delivery)
+                is_taken = sent.outcome is Outcome.SENT
+                self._conclude(delivery, large, sent)
         except VespiaryError as error:
             self._fail(delivery, error)
         finally:
@@ -358,6 +360,21 @@ class IncomingLink(Link):
         self._used()
 
     # --- outcomes ---------------------------------------------------------------------------------
+
+    def _conclude(self, delivery: Delivery, message: Outgoing, sent: Sent) -> bool:
+        """Tell what became of a message that was not refused; return whether it was accepted."""
+        if sent.outcome is not Outcome.SENT and not self.session.connection.is_open:
+            return False
+        if not self._publisher.is_released(message, sent):
+            self._accept(delivery)
+            return True
+        if not delivery.is_settled:
+            self._release(delivery)
+        return False
+
+    def _release(self, delivery: Delivery) -> None:
+        """Tell that no queue accepted a message, so its sender may send it elsewhere, or again."""
+        self.session.tell(delivery.id, Released())
 
     def _accept(self, delivery: Delivery) -> None:
         """Tell that a message was taken, once it is durable."""

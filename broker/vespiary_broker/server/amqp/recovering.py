@@ -192,6 +192,10 @@ class DurableIncomingLink(IncomingLink):
             self._durable.settle(delivery.tag)
         super()._accept(delivery)
 
+    def _release(self, delivery: Delivery) -> None:
+        self._durable.settle(delivery.tag)
+        super()._release(delivery)
+
     def _settle(self, delivery_id: int, tag: bytes) -> None:
         if self._ids.get(tag) == delivery_id:
             del self._ids[tag]

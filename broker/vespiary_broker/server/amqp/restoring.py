@@ -20,6 +20,7 @@ from base64 import b64decode
 from functools import lru_cache
 from typing import Any, Final
 
+from vespiary_broker.engine.names import PREFIXES
 from vespiary_broker.engine.original_headers import ORIGINAL_HEADERS
 from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.server.amqp.storing import (
@@ -60,8 +61,6 @@ _ANNOTATED: Final = {
 """Lines that the broker adds, or that another protocol alone knows, as annotations."""
 REPEATS: Final = "x-opt-repeated-properties"
 """Annotation that has the further values of names that stand more than once: a map of lists."""
-PREFIXES: Final = ("/queue/", "/topic/")
-"""By which an address says that it is a queue, or a topic, where nothing else is set."""
 _ANSWER_KIND: Final = Symbol("x-opt-jms-reply-to")
 _QUEUE: Final = Byte(0)
 _TOPIC: Final = Byte(1)

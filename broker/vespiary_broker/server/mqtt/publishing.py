@@ -182,8 +182,8 @@ class Publishing:
             self._teach(packet, sent.target)
         if not packet.qos or sent.outcome is Outcome.GONE:
             return
-        is_lonely = self._version is Version.V5 and sent.target is not None and not sent.places
-        self._answer(packet, ReasonCode.NO_MATCHING_SUBSCRIBERS if is_lonely else ReasonCode(0))
+        is_told = self._version is Version.V5 and sent.is_unrouted
+        self._answer(packet, ReasonCode.NO_MATCHING_SUBSCRIBERS if is_told else ReasonCode(0))
 
     def _teach(self, packet: Publish, target: Target) -> None:
         """Let the core take the next plain messages to this topic by itself.

@@ -13,7 +13,12 @@ from vespiary_broker.engine.duplicates import HEADER as DUPLICATE_ID
 from vespiary_broker.engine.duplicates import ID_BYTES_MAX
 from vespiary_broker.engine.ingress import ingress_stamp
 from vespiary_broker.engine.message_times import NO_TIMES, stamp, times_of_send
-from vespiary_broker.engine.names import Destination, parse_destination, parse_routing_type
+from vespiary_broker.engine.names import (
+    Destination,
+    own_form,
+    parse_destination,
+    parse_routing_type,
+)
 from vespiary_broker.engine.publishing import Target
 from vespiary_broker.engine.transactions import Outgoing
 from vespiary_broker.server.message_sender import Outcome, Sent
@@ -122,13 +127,15 @@ class Sending:
         if sent.target is not None:
             self._teach(frame, sent.target)
         if sent.outcome is not Outcome.GONE:
-            self._session.confirm(frame)
+            self._session.confirm(frame, is_unrouted=sent.is_unrouted)
 
     def _teach(self, frame: Frame, target: Target) -> None:
         """Let the core take the next messages to this destination by itself.
 
         The core bounds what a connection has been taught.
         """
+        if self._in_own_form(frame) is not frame:
+            return  # the core stores the header as it is written
         key = frame.get("destination", "")
         kind = frame.get("destination-type")
         if kind is not None:
@@ -163,7 +170,9 @@ class Sending:
         return Outgoing(
             destination=destination,
             properties=ingress_stamp(
-                stamp(canonical_properties(frame), times), settings, fates.clock_ms()
+                stamp(canonical_properties(self._in_own_form(frame)), times),
+                settings,
+                fates.clock_ms(),
             ),
             is_special=times != NO_TIMES or is_ordered,
             body=frame.body,
@@ -171,6 +180,21 @@ class Sending:
             priority=int(priority),
             duplicate_id=_duplicate_id(frame),
         )
+
+    def _in_own_form(self, frame: Frame) -> Frame:
+        """Return a frame with a destination as clients of this broker write it.
+
+        Raises:
+            RemoteProtocolError: It means nothing.
+        """
+        acceptor = self._listener.acceptor
+        text = frame.get("destination", "")
+        own = own_form(text, acceptor.anycast_prefix, acceptor.multicast_prefix)
+        if own == text:
+            return frame
+        headers = list(frame.headers)
+        headers[headers.index(("destination", text))] = ("destination", own)
+        return Frame(frame.command, headers, frame.body)
 
     def destination(self, frame: Frame, routing_type: RoutingType | None) -> Destination:
         """Return what the `destination` header of a frame means.

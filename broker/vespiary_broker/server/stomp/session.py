@@ -155,20 +155,22 @@ class StompSession:
         late = self.transactions.expire(before_s)
         return sum(not self.branches.is_branch(name) for name in late)
 
-    def confirm(self, frame: Frame, xa_code: str = "") -> None:
+    def confirm(self, frame: Frame, xa_code: str = "", *, is_unrouted: bool = False) -> None:
         """Answer the `receipt` header of a frame, if it has one, when all before is durable.
 
         Args:
             frame: The frame.
             xa_code: Goes into the receipt's header `xa`; empty for none.
+            is_unrouted: Whether it is a message that no queue accepted.
         """
         receipt_id = frame.get("receipt")
         if receipt_id is not None:
-            self._connection.confirm(self._receipt(receipt_id, xa_code))
+            receipt = self._receipt(receipt_id, xa_code, is_unrouted=is_unrouted)
+            self._connection.confirm(receipt)
 
-    def _receipt(self, receipt_id: str, xa_code: str = "") -> bytes:
+    def _receipt(self, receipt_id: str, xa_code: str = "", *, is_unrouted: bool = False) -> bytes:
         assert self.version is not None
-        receipt = receipt_frame(receipt_id)
+        receipt = receipt_frame(receipt_id, is_unrouted=is_unrouted)
         if xa_code:
             receipt.headers.append(("xa", xa_code))
         return encode(receipt, self.version)

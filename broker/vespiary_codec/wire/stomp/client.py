@@ -21,7 +21,7 @@ from typing import Final
 
 from vespiary_codec.wire.stomp.commands import AckMode
 from vespiary_codec.wire.stomp.decoder import StompDecoder
-from vespiary_codec.wire.stomp.encoder import encode, encode_head
+from vespiary_codec.wire.stomp.encoder import UNROUTED, encode, encode_head
 from vespiary_codec.wire.stomp.errors import LocalProtocolError, RemoteProtocolError, Violation
 from vespiary_codec.wire.stomp.frames import (
     NEED_DATA,
@@ -92,9 +92,11 @@ class Receipt:
 
     Attributes:
         receipt_id: Value of that frame's `receipt` header.
+        is_unrouted: Whether it was a SEND, and no queue accepted its message.
     """
 
     receipt_id: str
+    is_unrouted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +425,7 @@ class StompClient:
         if event.command == "MESSAGE":
             return self._message(event)
         if event.command == "RECEIPT":
-            return self._receipt(event.get("receipt-id", ""))
+            return self._receipt(event)
         if event.command == "ERROR":
             self._state = ClientState.CLOSED
             detail = event.body.decode("utf-8", "replace")
@@ -452,7 +454,8 @@ class StompClient:
             body=frame.body,
         )
 
-    def _receipt(self, receipt_id: str) -> Receipt:
+    def _receipt(self, frame: Frame) -> Receipt:
+        receipt_id = frame.get("receipt-id", "")
         if receipt_id not in self._unconfirmed:
             raise RemoteProtocolError(
                 Violation.INVALID_VALUE,
@@ -461,7 +464,8 @@ class StompClient:
         del self._unconfirmed[receipt_id]
         if receipt_id == self._disconnect_receipt:
             self._state = ClientState.CLOSED
-        return Receipt(receipt_id)
+        name, value = UNROUTED
+        return Receipt(receipt_id, is_unrouted=frame.get(name) == value)
 
     # --- making frames -------------------------------------------------------------------------
 

@@ -139,13 +139,18 @@ def connected_frame(
     return Frame("CONNECTED", headers)
 
 
-def receipt_frame(receipt_id: str) -> Frame:
+UNROUTED: Final = ("queues", "0")
+"""Header of the receipt of a message that no queue accepted; all others are without it."""
+
+
+def receipt_frame(receipt_id: str, *, is_unrouted: bool = False) -> Frame:
     """Return the RECEIPT frame that answers a `receipt` header.
 
     Args:
         receipt_id: Value of that header.
+        is_unrouted: Whether it answers a SEND, and no queue accepted its message.
     """
-    return Frame("RECEIPT", [("receipt-id", receipt_id)])
+    return Frame("RECEIPT", [("receipt-id", receipt_id), *([UNROUTED] if is_unrouted else [])])
 
 
 def error_frame(

@@ -82,7 +82,9 @@ def test_purge_and_delete(rig: AdminRig, capsys: pytest.CaptureFixture[str]):
 def test_addresses(rig: AdminRig, capsys: pytest.CaptureFixture[str]):
     assert ask(rig, "address", "create", "news", "--routing-type", "MULTICAST") == 0
     assert ask(rig, "address", "show", "news") == 0
-    assert "routingTypes   MULTICAST" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "routingTypes      MULTICAST\n" in shown
+    assert "messagesUnrouted  2\n" in shown
     assert ask(rig, "address", "list") == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == [
         "news",

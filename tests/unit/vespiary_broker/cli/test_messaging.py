@@ -54,10 +54,10 @@ class Server:
     def answer(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
         self.connection.sendall(encode(Frame(command, list(headers.items()), body), "1.2"))
 
-    def receipt(self, frame: Frame) -> None:
+    def receipt(self, frame: Frame, **headers: str) -> None:
         receipt_id = frame.get("receipt")
         if receipt_id is not None:
-            self.answer("RECEIPT", {"receipt-id": receipt_id})
+            self.answer("RECEIPT", {"receipt-id": receipt_id, **headers})
 
 
 @contextmanager
@@ -127,6 +127,50 @@ def test_many_messages_are_counted_when_confirmed(capsys):
     sent = [frame for frame in server.frames if frame.command == "SEND"]
     assert len(sent) == 2500
     assert (sent[0].get("destination-type"), sent[0].get("persistent")) == ("MULTICAST", "false")
+
+
+@pytest.mark.parametrize(
+    ("count", "unrouted", "said"),
+    [
+        (1, 1, "1 message to orders: confirmed; no queue accepted it\n"),
+        (3, 3, "3 messages to orders: confirmed; no queue accepted them\n"),
+        (3, 2, "3 messages to orders: confirmed; no queue accepted 2 of them\n"),
+    ],
+)
+def test_what_no_queue_accepted_is_said(
+    count: int, unrouted: int, said: str, capsys: pytest.CaptureFixture[str]
+):
+    def script(server: Server, frame: Frame) -> None:
+        sent = sum(frame.command == "SEND" for frame in server.frames)
+        if frame.command == "SEND" and sent <= unrouted:
+            server.receipt(frame, queues="0")
+        else:
+            polite()(server, frame)
+
+    for options in ([], ["--json"]):
+        with serving(script) as server:
+            options = [*options, "-n", str(count), "--url", server.url]
+            assert run_program(["send", "orders", "x", *options]) == 0
+    line, _, outcome = capsys.readouterr().out.partition("\n")
+    assert line + "\n" == said
+    found = json.loads(outcome)
+    assert (found["confirmed"], found["unrouted"]) == (count, unrouted)
+
+
+def test_a_destination_in_the_form_of_another_broker_says_itself_what_it_is():
+    with serving(polite()) as server:
+        assert run_program(["send", "topic://prices", "x", "--url", server.url]) == 0
+    sent = server.frames[1]
+    assert (sent.get("destination"), sent.get("destination-type")) == ("topic://prices", None)
+
+
+def test_a_destination_that_means_nothing_here_names_the_right_form(
+    capsys: pytest.CaptureFixture[str],
+):
+    with serving(polite()) as server:
+        assert run_program(["send", "/exchange/x/y", "x", "--url", server.url]) == 1
+        socket.create_connection(("127.0.0.1", server.listening.getsockname()[1])).close()
+    assert "/queue/NAME" in capsys.readouterr().err
 
 
 def test_a_destination_with_a_prefix_says_itself_what_it_is():
@@ -248,6 +292,7 @@ def test_other_urls_are_refused(url: str):
         ["send", "orders", "x", "--file", "/dev/null"],
         ["send", "orders", "x", "--header", "novalue"],
         ["send", "/queue/orders", "x", "--topic"],
+        ["send", "jms.queue.orders", "x", "--topic"],
         ["send", "orders", "x", "-n", "0"],
         ["send", "orders", "x", "--password-file", "/dev/null"],
         ["receive", "orders", "--follow", "-n", "1"],

@@ -36,6 +36,7 @@ def test_a_broker_that_is_well(rig: AdminRig, capsys: pytest.CaptureFixture[str]
     assert ask(rig) == 0
     shown = capsys.readouterr().out
     assert "listener    all on 127.0.0.1:61616 (stomp), 1 connection\n" in shown
+    assert "unrouted    12 messages were accepted by no queue: tasks 10, news 2\n" in shown
     assert "ready       producers and consumers go on" in shown
     assert ready(rig) == b"ready\n"
 

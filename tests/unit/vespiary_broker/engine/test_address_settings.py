@@ -8,18 +8,18 @@ def test_narrow_matches_win_and_leave_the_rest_to_wider_ones() -> None:
         {
             "#": AddressSettings(auto_create_queues=False, auto_delete_queues=False),
             "a.#": AddressSettings(auto_delete_queues=True),
-            "a.*": AddressSettings(default_address_routing_type=RoutingType.ANYCAST),
+            "a.*": AddressSettings(default_address_routing_type=RoutingType.MULTICAST),
             "a.b": AddressSettings(auto_create_queues=True),
         }
     )
     b = table.settings_for("a.b")
     assert b.auto_create_queues is True
     assert b.auto_delete_queues is True
-    assert b.default_address_routing_type is RoutingType.ANYCAST
+    assert b.default_address_routing_type is RoutingType.MULTICAST
     assert b.auto_create_addresses is True
     assert table.settings_for("a.c").auto_create_queues is False
     assert table.settings_for("x").auto_delete_queues is False
-    assert table.settings_for("x").default_address_routing_type is RoutingType.MULTICAST
+    assert table.settings_for("x").default_address_routing_type is RoutingType.ANYCAST
 
 
 def test_replaced_settings_hold_at_once() -> None:

@@ -54,6 +54,21 @@ def test_only_what_was_configured_goes(
     assert sum(key.startswith("address/") for key in rig.bindings.values) == len(addresses) - 1
 
 
+def test_an_address_that_exists_keeps_its_types() -> None:
+    """A journal from before `default-address-routing-type` was changed, or its default was."""
+    rig = Rig()
+    do(rig.registry.create_address("news", {RoutingType.MULTICAST}))
+    again = Rig(bindings=rig.bindings)
+    again.registry.restore()
+    names = ("news", "orders")
+    do(again.registry.configure([Address(name=name) for name in names]))
+    assert [again.registry.addresses[name].routing_types for name in names] == [
+        {RoutingType.MULTICAST},
+        {RoutingType.ANYCAST},
+    ]
+    assert all(again.registry.addresses[name].is_configured for name in names)
+
+
 def test_prepared_messages_keep_queue_and_address(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

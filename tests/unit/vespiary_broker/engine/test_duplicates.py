@@ -52,7 +52,7 @@ def send(rig: Rig, text: str, **named: Any) -> bool:
     one = message(text, **named)
     target = find_target(rig.registry, one.destination)
     target = target or do(make_target(rig.registry, one.destination))
-    return stage_once(rig.core, rig.registry, rig.duplicates, one, target)
+    return stage_once(rig.core, rig.registry, rig.duplicates, one, target) is not None
 
 
 def number_in(rig: Rig, name: str = "q") -> int:

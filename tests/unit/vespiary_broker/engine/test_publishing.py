@@ -19,7 +19,7 @@ def test_nothing_there() -> None:
     [
         ("/queue/a", ["a"], {ANYCAST}),
         ("/topic/a", [], {MULTICAST}),
-        ("a", [], {MULTICAST}),
+        ("a", ["a"], {ANYCAST}),
         ("a::b", ["b"], {MULTICAST}),
         ("/queue/a::b", ["b"], {ANYCAST}),
     ],
@@ -34,9 +34,11 @@ def test_automatic_creation(text: str, queues: list[str], kinds: set[RoutingType
 
 
 def test_default_type_of_the_settings() -> None:
-    rig = Rig({"a": AddressSettings(default_address_routing_type=ANYCAST)})
-    do(make_target(rig.registry, destination("a")))
+    rig = Rig({"b": AddressSettings(default_address_routing_type=MULTICAST)})
+    for name in ("a", "b"):
+        do(make_target(rig.registry, destination(name)))
     assert list(rig.registry.queues) == ["a"]
+    assert rig.registry.addresses["b"].routing_types == {MULTICAST}
 
 
 def test_existing_address_says_its_type() -> None:

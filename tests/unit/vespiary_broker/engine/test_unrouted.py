@@ -61,7 +61,7 @@ def test_without_the_setting_it_is_nowhere() -> None:
     filtered(rig, "red", "colour = 'red'")
     rig.send("/topic/news", b"no", colour="blue")
     assert bodies(rig, "DLQ") == []
-    assert rig.registry.switches.unrouted == 1
+    assert rig.registry.unrouted_messages.total == 1
 
 
 @pytest.mark.parametrize("selector", ["", "colour = 'blue'"])

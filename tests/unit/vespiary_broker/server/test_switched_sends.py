@@ -61,7 +61,7 @@ def test_one_read_of_many_messages_is_no_frame_of_python() -> None:
         assert rig.cycle.frames == frames
         assert receipts(peer) == list(range(1, 401))
         assert ready(rig, "red", "high") == [200, 200]
-        assert rig.engine.registry.switches.unrouted == 101
+        assert rig.engine.registry.unrouted_messages.total == 101
 
     run(scenario)
 

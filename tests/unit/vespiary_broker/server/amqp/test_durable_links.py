@@ -9,12 +9,14 @@ import pytest
 
 from vespiary_broker.engine.core import NoRoom
 from vespiary_broker.engine.names import OWN_PREFIX
+from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.server.amqp import unsettled as module
 from vespiary_codec.wire.amqp import (
     Attach,
     Detach,
     Disposition,
     Flow,
+    Released,
     Target,
 )
 from vespiary_codec.wire.amqp.values import UInt
@@ -44,6 +46,21 @@ async def test_a_closed_link_is_forgotten_and_a_detached_one_is_not(rig: ServerR
     assert (detach.closed, detach.error) == (True, None)
     assert notes(rig) == []
     assert (await client.attach({b"1": None})).unsettled == {}
+
+
+@with_rig()
+async def test_what_no_queue_accepted_is_not_remembered(rig: ServerRig) -> None:
+    traits = QueueTraits(is_purged_when_unused=True)
+    await rig.engine.registry.create_queue("a", "a", RoutingType.ANYCAST, traits=traits)
+    client = DurableSender(rig)
+    await client.open()
+    client.send(b"1")
+    await rig.flush()
+    (told,) = client.peer.all(Disposition)
+    assert (type(told.state), told.settled) == (Released, True)
+    assert notes(rig) == [0]
+    client.lose()
+    assert (await DurableSender(rig).open({b"1": None})).unsettled == {}
 
 
 @with_rig()
