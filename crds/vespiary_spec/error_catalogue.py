@@ -32,6 +32,7 @@ from vespiary_spec.errors import (
     LoginRefused,
     MessagesLost,
     NativeError,
+    NotOwner,
     NotPermitted,
     OwnershipLost,
     PageDamaged,
@@ -140,6 +141,13 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         "of every match that may decide about an address that it covers.",
         "Give the user a role that the match names for the permission, or name one of its roles "
         "there; see [permissions](../howto/permissions.md).",
+    ),
+    CatalogueEntry(
+        NotOwner,
+        "The queue is that of a durable subscription or of an MQTT session, and another user made "
+        "it: a client id does not make it yours.",
+        "Log in as its user or as an administrator, or take another client id; see "
+        "[permissions](../howto/permissions.md).",
     ),
     CatalogueEntry(
         XaError,

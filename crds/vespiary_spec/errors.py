@@ -239,6 +239,26 @@ class NotPermitted(RemoteProtocolError):
         self.match = match
 
 
+class NotOwner(NotPermitted):
+    """A queue belongs to another user.
+
+    Attributes:
+        user: As of `NotPermitted`.
+        queue: The queue.
+    """
+
+    code = "VSP-P113"
+
+    def __init__(self, user: str, queue: str) -> None:
+        RemoteProtocolError.__init__(
+            self,
+            f"the queue {queue[: self._SHOWN_MAX]} belongs to another user",
+            cure="log in as that user or as an administrator, or take another client id",
+        )
+        self.user = user
+        self.queue = queue
+
+
 class XaError(RemoteProtocolError):
     """A call on a branch of a distributed transaction cannot be done.
 

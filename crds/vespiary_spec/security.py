@@ -18,6 +18,9 @@ from vespiary_spec.scheduling import Part
 ROLE_PATTERN = r"^[^\x00-\x20\x7f#:,]{1,200}$"
 """Names of roles, as the users file takes them."""
 
+ADMIN_ROLE = "admin"
+"""The role of administrators."""
+
 ANONYMOUS_ROLE = "anonymous"
 """The role of whoever comes in without a login."""
 

@@ -50,6 +50,7 @@ from vespiary_broker.store.paging.pager import PagingStatistics
 from vespiary_broker.store.volumes.report import Report
 from vespiary_native.abc import ImageStatistics
 from vespiary_spec.errors import (
+    NotOwner,
     RemoteProtocolError,
     WriterFailed,
 )
@@ -282,6 +283,7 @@ class MemoryBroker:
         self.naming = MemoryNaming(self)
         self.groups = MemoryGroups()
         self.permissions = Permissions(users=lambda: self.users)
+        self.owned: dict[str, str] = {}  # queues that belong to a user
         self.browsing = MemoryBrowsing()
         self.without_metrics: set[str] = set()
         self.tasks = Tasks(self._spawn, lambda: 1_700_000_000_000)
@@ -383,6 +385,10 @@ class MemoryBroker:
 
     def queue(self, name: str) -> states.QueueState | None:
         return self.queue_states.get(name)
+
+    def check_owner(self, queue: str, user: str) -> None:
+        if self.owned.get(queue, user) != user:
+            raise NotOwner(user, queue)
 
     def address_names(self) -> list[str]:
         return sorted(self.address_types)

@@ -155,9 +155,10 @@ class Rig:
         priority: int = 0,
         is_exclusive: bool = False,
         version: int = 12,
+        user: str = "",
     ) -> Consumer:
         request = SubscriptionRequest(
-            destination=destination(text),
+            destination=replace(destination(text), user=user),
             subscription="s",
             header=b"s",
             version=version,

@@ -19,11 +19,11 @@ from vespiary_broker.admin.problems import Refused, refused
 from vespiary_broker.engine.logins import Check, Principal
 from vespiary_broker.server.web_pages import Asked, is_loopback, refusal_at_http_port
 from vespiary_spec.errors import LoginRefused
+from vespiary_spec.security import ADMIN_ROLE
 
 if TYPE_CHECKING:
     from vespiary_broker.admin.route import Route
 
-ADMIN_ROLE: Final = "admin"
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="vespiary", charset="UTF-8"'}
 _TOO_MANY: Final = "too many failed logins"
 """What `engine.logins` says then; a test fails when the two part."""

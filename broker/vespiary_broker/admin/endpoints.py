@@ -292,6 +292,7 @@ class Site:
             call = await _read_call(route, request)
             if is_ruled:
                 permissions.check(self._broker, route, principal, call)
+            permissions.check_owners(self._broker, route, principal, call)
             answer = await route.handler(self._api, call)
             if route.is_change:
                 log.info(

@@ -1,6 +1,7 @@
 """Which permissions the operations of the API need, once there are `security-settings`.
 
-Owns the table: operation → permissions at addresses. An operation that is not in it is as without
+Owns the tables: operation → permissions at addresses, and operation → queues that must not be
+another user's, with or without `security-settings`. An operation that is not in it is as without
 rules: looking is free to whoever is logged in, changing needs the role `admin`. That role may
 everything. Must never decide: `engine.permissions` does. Called by `endpoints`.
 """
@@ -45,6 +46,23 @@ def check(broker: Broker, route: Route, principal: Principal, call: Call) -> Non
     """
     for permission, address in NEEDED[route.operation](broker, call):
         broker.permissions.check(principal.name, permission, address)
+
+
+def check_owners(broker: Broker, route: Route, principal: Principal, call: Call) -> None:
+    """Refuse an operation on a queue of another user to all but administrators.
+
+    Args:
+        broker: The broker.
+        route: The operation.
+        principal: Who asks.
+        call: The request.
+
+    Raises:
+        NotOwner: A queue that it is about belongs to another user.
+    """
+    if route.operation in QUEUES and not is_administrator(principal):
+        for queue in QUEUES[route.operation](broker, call):
+            broker.check_owner(queue, principal.name)
 
 
 def _at_queue(broker: Broker, queue: str, permission: Permission) -> Needs:
@@ -103,21 +121,39 @@ def _transfer(broker: Broker, call: Call) -> Needs:
     ]
 
 
-def _task(broker: Broker, call: Call) -> Needs:
+def _own_queue(_: Broker, call: Call) -> set[str]:
+    return {call.name}
+
+
+def _queue_of_task(broker: Broker, call: Call) -> set[str]:
     name = call.name
     is_number = name.isascii() and name.isdigit() and len(name) < 19
     task: Any = broker.tasks.get(int(name)) if is_number else None
-    return [] if task is None else _at_queue(broker, task.queue, Permission.MANAGE)
+    return set() if task is None else {task.queue}
+
+
+def _task(broker: Broker, call: Call) -> Needs:
+    queues = _queue_of_task(broker, call)
+    return [each for queue in queues for each in _at_queue(broker, queue, Permission.MANAGE)]
+
+
+def _queue_of_stream(broker: Broker, call: Call) -> set[str]:
+    state: Any = broker.streams.get(call.name)
+    return set() if state is None else {state.queue}
 
 
 def _stream(broker: Broker, call: Call) -> Needs:
-    state: Any = broker.streams.get(call.name)
-    return [] if state is None else _at_queue(broker, state.queue, Permission.CONSUME)
+    queues = _queue_of_stream(broker, call)
+    return [each for queue in queues for each in _at_queue(broker, queue, Permission.CONSUME)]
+
+
+def _queues_of_claim(broker: Broker, call: Call) -> set[str]:
+    state: Any = broker.streams.get(call.body.name)
+    return {call.body.queue} if state is None else {call.body.queue, state.queue}
 
 
 def _claim(broker: Broker, call: Call) -> Needs:
-    state: Any = broker.streams.get(call.body.name)
-    queues = {call.body.queue} if state is None else {call.body.queue, state.queue}
+    queues = _queues_of_claim(broker, call)
     return [each for queue in queues for each in _at_queue(broker, queue, Permission.CONSUME)]
 
 
@@ -156,3 +192,22 @@ NEEDED: Final[Mapping[str, Needed]] = {
     ),
 }
 """What each operation needs that rules decide about."""
+
+QUEUES: Final[Mapping[str, Callable[[Broker, Call], set[str]]]] = {
+    "cancelTask": _queue_of_task,
+    "claimStream": _queues_of_claim,
+    **dict.fromkeys(
+        ("headOfStream", "rangeOfStream", "bodyOfStream", "acknowledgeStream", "deleteStream"),
+        _queue_of_stream,
+    ),
+    **dict.fromkeys(
+        (
+            *("deleteQueue", "changeQueue", "pauseQueue", "resumeQueue", "purgeQueue"),
+            *("browseQueue", "countMessages", "listGroups", "releaseGroups", "resetQueueCounter"),
+            *("moveMessages", "copyMessages", "changeExpiry", "changePriority", "removeMessages"),
+            *("retryMessages", "sendToDeadLetterAddress", "deliverScheduled", "expireMessages"),
+        ),
+        _own_queue,
+    ),
+}
+"""Queues that an operation reads, takes from, changes or deletes."""

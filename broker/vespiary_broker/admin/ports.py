@@ -373,6 +373,9 @@ class Broker(Protocol):
     def permissions(self) -> Permissions:
         """Who may do what where; only once `logins` is there."""
 
+    def check_owner(self, queue: str, user: str) -> None:
+        """Refuse a queue that belongs to another user; one that is not there belongs to nobody."""
+
     @property
     def naming(self) -> Naming:
         """Changes of queues and addresses; only once `logins` is there."""

@@ -96,6 +96,21 @@ class Administration:
         """Who may do what where, of a broker that has started."""
         return self.engine.registry.permissions
 
+    def check_owner(self, queue: str, user: str) -> None:
+        """Refuse a queue that belongs to another user; one that is not there belongs to nobody.
+
+        Args:
+            queue: Name of the queue.
+            user: Who wants to read it, to change it or to take from it.
+
+        Raises:
+            NotOwner: It belongs to another user, and `user` is no administrator.
+        """
+        registry = self.engine.registry
+        found = registry.queues.get(queue)
+        if found is not None:
+            registry.owners.check(found, user)
+
     @property
     def naming(self) -> NamingActs:
         """Changes of queues and addresses of a broker that has started."""

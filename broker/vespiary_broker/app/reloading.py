@@ -209,8 +209,7 @@ class Reloading:
     def _users_changed(self) -> None:
         """Have changed roles count for connections that are open, once whoever asked is done."""
         self._warn_of_lockout()
-        if self._running.engine.registry.permissions.is_on:
-            self._running.cycle.loop.call_soon(self._running.cycle.permissions_changed)
+        self._running.cycle.loop.call_soon(self._running.cycle.permissions_changed)
 
     def _warn_of_lockout(self) -> None:
         """Warn if nobody can log in."""

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vespiary_broker.engine.address_memory import Verdict
 from vespiary_broker.engine.core import LargeBody, NoRoom
+from vespiary_broker.engine.queue_owners import belongs_to_other
 from vespiary_broker.engine.queue_traits import QueueTraits
+from vespiary_broker.engine.subscriptions import durable_queue
 from vespiary_broker.engine.transfers import Origin, Taken, TransferIntake
 from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.journal.transfer import TransferFlag, TransferMessage, decode_batch
@@ -23,6 +25,7 @@ from vespiary_spec.settings import RoutingType
 if TYPE_CHECKING:
     from vespiary_broker.engine.engine import Engine
     from vespiary_broker.engine.queues import Queue
+    from vespiary_broker.engine.registry import Registry
     from vespiary_broker.server.cycle import Cycle
     from vespiary_broker.store.journal import Journal
 
@@ -56,7 +59,8 @@ class Transfers:
 
         Raises:
             RemoteProtocolError: The binding says too little, or a queue of this name has another
-                address.
+                address, or belongs to another client or user; or its subscription has another
+                queue here.
         """
         registry = self._engine.registry
         try:
@@ -68,16 +72,19 @@ class Transfers:
         except (KeyError, TypeError, ValueError) as error:
             raise RemoteProtocolError(f"a queue's definition is not understood: {error}") from error
         existing = registry.queue_of(address, name)
+        client_id = str(binding.get("client-id", ""))
         if existing is not None:
+            _check_same(existing, client_id, traits.user)
             await registry.write_queue(existing)
             return False
+        _check_one_name(registry, client_id, name)
         await registry.create_queue(
             name,
             address,
             kind,
             is_durable=is_durable,
             is_auto_created=bool(binding.get("auto-created", False)),
-            client_id=str(binding.get("client-id", "")),
+            client_id=client_id,
             traits=traits,
             is_trusted=True,
         )
@@ -211,6 +218,38 @@ class Transfers:
                 f"the address {state.name} is full and takes nothing over",
                 cure="let consumers take messages, or raise its max-size-bytes",
             )
+
+
+def _check_same(existing: Queue, client_id: str, user: str) -> None:
+    """Refuse to put messages of a subscription into that of somebody else.
+
+    Raises:
+        RemoteProtocolError: The queue belongs to another client, or to another user.
+    """
+    if existing.client_id != client_id or belongs_to_other(existing, user):
+        raise RemoteProtocolError(
+            f"the queue {existing.name} belongs to another client or user in the broker that is to "
+            "take its messages",
+            cure="empty and delete one of both queues",
+        )
+
+
+def _check_one_name(registry: Registry, client_id: str, name: str) -> None:
+    """Refuse a queue of a durable subscription that has one already, with its name of today.
+
+    An earlier version wrote names otherwise. Of two queues its client would get one, and messages
+    would collect in the other.
+
+    Raises:
+        RemoteProtocolError: There is one.
+    """
+    found = durable_queue(registry, client_id, name.removeprefix(f"{client_id}."))
+    if found is not None:
+        raise RemoteProtocolError(
+            f"the subscription of the queue {name} has the queue {found.name} in the broker that "
+            "is to take its messages",
+            cure="empty and delete one of both queues",
+        )
 
 
 def _check_body(message: TransferMessage, large: LargeBody) -> None:

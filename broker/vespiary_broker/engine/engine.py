@@ -139,13 +139,13 @@ def make_engine(
         expiry_scan_period_ms: Time between two scans for expired messages; 0 or less: none.
         count_rules: Which deliveries are counted in the journal, and when.
     """
-    settings = AddressSettingsTable(address_settings, naming.syntax)
+    login, settings = logins or Logins(users), AddressSettingsTable(address_settings, naming.syntax)
     quarantine, memory = Quarantine(core), AddressMemory(core, settings, memory_limits)
     registry = Registry(
         core, bindings, lock=lock, make_event=make_event, spawn=spawn, settings=settings,
         transaction_room_bytes=transaction_room_bytes, is_persistent=is_persistent,
         large_bodies=large_bodies, quarantine=quarantine, memory=memory, naming=naming,
-        permissions=Permissions(syntax=naming.syntax, users=users),
+        permissions=Permissions(syntax=naming.syntax, users=users), is_open=lambda: login.is_open,
     )  # fmt: skip
     branches = Branches(core, registry, bindings, duplicates, clock_ms=clocks.wall_ms,
         timeout_s=transaction_timeout_s, branch_bytes_max=transaction_bytes_max)  # fmt: skip
@@ -155,7 +155,7 @@ def make_engine(
         fates, count_rules)  # fmt: skip
     streams, fences = _make_streams(core, bindings, registry, branches, naming, clocks)
     return Engine(
-        core, registry, dispatcher, duplicates, logins or Logins(users), FullDisk(settings), memory,
+        core, registry, dispatcher, duplicates, login, FullDisk(settings), memory,
         branches, transaction_bytes_max, transaction_scan_period_s, quarantine,
         Reaper(registry, naming.clock_s, naming.scan_period_s), fates,
         SlowConsumers(core, registry, settings, naming.clock_s), streams, fences,

@@ -25,7 +25,7 @@ from vespiary_broker.engine.wildcards import (
 )
 from vespiary_spec.errors import NotPermitted
 from vespiary_spec.model import kebab
-from vespiary_spec.security import ANONYMOUS_ROLE
+from vespiary_spec.security import ADMIN_ROLE, ANONYMOUS_ROLE
 from vespiary_spec.settings import Permission, RoutingType, SecuritySettings
 
 if TYPE_CHECKING:
@@ -74,6 +74,14 @@ class Permissions:
     def forget(self) -> None:
         """Decide anew from now on: users have changed."""
         self._decided.clear()
+
+    def is_administrator(self, user: str) -> bool:
+        """Return whether a user is an administrator now, by its role.
+
+        Args:
+            user: Its name; empty is nobody.
+        """
+        return ADMIN_ROLE in self._roles(user)
 
     def check(self, user: str, permission: Permission, address: str) -> None:
         """Refuse what a user may not do.

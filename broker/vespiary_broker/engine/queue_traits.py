@@ -7,7 +7,7 @@ default. Must never change once a queue has it: another set is put in its place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -35,13 +35,16 @@ class QueueTraits:
             settings say.
         auto_delete_delay_ms: How long it has to be without consumers for that; None: likewise.
         auto_delete_message_count: Messages that it may hold then, -1 for any; None: likewise.
-        user: Who made it, counted against that user's limit; empty for nobody.
+        user: Who made it, counted against that user's limit; empty for nobody. What has an owner
+            (`queue_owners`) belongs to that user.
         selector: Its filter: only messages that pass it come in; None lets every message in.
         kind: What it says of its kind, by kebab-case name (`queue_kinds`).
         is_internal: Whether the broker made it for itself; nothing deletes it by itself.
         is_no_local: Whether it does not take what its own subscriber sends.
         subscriber: Who that is, if it goes with the subscription; not written down. Of a durable
             subscription it is every session with its client id.
+        is_owned: Whether it belongs to its user although it has no client id.
+        protocol: Whose clients alone consume from it: `mqtt`; empty: those of any protocol.
         rank: Of the queues of one client that a message could go to, that of the highest rank takes
             it, the oldest of several, and the others do not; `RETIRED`: it takes nothing any more.
             None: it takes its messages whatever the others do.
@@ -59,6 +62,8 @@ class QueueTraits:
     is_internal: bool = False
     is_no_local: bool = False
     subscriber: Sender | None = None
+    is_owned: bool = False
+    protocol: str = ""
     rank: int | None = None
 
     @property
@@ -94,10 +99,22 @@ class QueueTraits:
             value["internal"] = True
         if self.is_no_local:
             value["no-local"] = True
+        if self.is_owned:
+            value["owned"] = True
+        if self.protocol:
+            value["protocol"] = self.protocol
         if self.rank is not None:
             value["rank"] = self.rank
         value.update(self.kind)
         return value
+
+    def owned_as(self, before: QueueTraits) -> QueueTraits:
+        """Return these traits for a queue that is whose it was before.
+
+        Args:
+            before: What it has.
+        """
+        return replace(self, user=before.user, is_owned=before.is_owned, protocol=before.protocol)
 
     @classmethod
     def from_binding(cls, value: JsonObject) -> QueueTraits:
@@ -118,6 +135,8 @@ class QueueTraits:
             kind=kind_properties_in(value),
             is_internal=bool(value.get("internal", False)),
             is_no_local=bool(value.get("no-local", False)),
+            is_owned=bool(value.get("owned", False)),
+            protocol=str(value.get("protocol", "")),
             rank=value.get("rank"),
         )
         if traits == QueueTraits(user=traits.user):

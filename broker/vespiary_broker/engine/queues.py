@@ -178,18 +178,18 @@ class Queue:
         """Whether Python looks at its messages, so that all of them have to be in its ring."""
         return self.examined is not None or bool(self.upkeeps)
 
-    def check_same(self, routing_type: RoutingType, client_id: str) -> None:
+    def check_same(self, routing_type: RoutingType, client_id: str, protocol: str) -> None:
         """Refuse a wish for a queue of its name that is not what it is.
 
         Raises:
-            RemoteProtocolError: It has another type, or is another client's.
+            RemoteProtocolError: It has another type, or is another client's or protocol's.
         """
         if self.routing_type is not routing_type:
             raise RemoteProtocolError(
                 f"the queue {self.name} exists with routing type {self.routing_type}",
                 measured=str(routing_type),
             )
-        if self.client_id != client_id:
+        if self.client_id != client_id or self.traits.protocol != protocol:
             raise RemoteProtocolError(f"the queue {self.name} belongs to another subscription")
 
     def is_closed_to(self, sender: Sender) -> bool:

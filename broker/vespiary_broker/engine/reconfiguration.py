@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 
 from vespiary_broker.engine.address_settings import AddressSettingsTable
 from vespiary_broker.engine.config_deletion import (
@@ -154,6 +153,6 @@ async def _change(engine: Engine, queue: Queue, traits: QueueTraits) -> None:
     """Give a queue that is there the traits of its configuration, if it can take them now."""
     registry = engine.registry
     check_kind(engine.core, queue, kind_of(registry.settings_for(queue.address.name), traits.kind))
-    await registry.change_traits(queue, replace(traits, user=queue.traits.user))
+    await registry.change_traits(queue, traits.owned_as(queue.traits))
     if not queue.is_deleted and not queue.consumers:
         registry.usage.purge_closed(queue)

@@ -35,6 +35,7 @@ from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
 from vespiary_broker.engine.pausing import Pausing
 from vespiary_broker.engine.permissions import Permissions
 from vespiary_broker.engine.ports import Bindings, Event, JsonObject, Lock, Spawn
+from vespiary_broker.engine.queue_owners import QueueOwners
 from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits, configured_traits
 from vespiary_broker.engine.queues import CHANGED, Queue, QueueIds
 from vespiary_broker.engine.reach import reach_of_queue
@@ -76,6 +77,7 @@ class Registry:
         queues_by_id: Queues by number.
         limits: How many addresses, queues and sessions there may be.
         permissions: Who may do what where.
+        owners: Whose queues are.
         usage: What becomes of queues as consumers come and go.
         retroactive: Keeps messages for queues to come.
         pausing: Pauses queues and addresses.
@@ -108,6 +110,7 @@ class Registry:
         naming: Rules about what has a name.
         memory: Counts what messages take; None makes one without a limit over all addresses.
         permissions: Who may do what where; None lets everybody do everything.
+        is_open: Whether nobody has to log in, so that queues have no owners.
     """
 
     def __init__(
@@ -126,6 +129,7 @@ class Registry:
         naming: NamingRules = DEFAULT_RULES,
         memory: AddressMemory | None = None,
         permissions: Permissions | None = None,
+        is_open: Callable[[], bool] = lambda: True,
     ) -> None:
         self.syntax = naming.syntax
         self.large_bodies = large_bodies
@@ -170,6 +174,7 @@ class Registry:
         self._removals = Removals(bindings, spawn, make_event, large_bodies)
         self.limits = Limits(naming)
         self.permissions = permissions or Permissions()
+        self.owners = QueueOwners(self.permissions, is_open)
         self.usage = Usage(core, self, self._quarantine, naming, spawn)
         self.retroactive = Retroactive(core, self)
         self.pausing = Pausing(self._write_again, self._bind, self._note_unused)
@@ -229,7 +234,7 @@ class Registry:
                     is_durable=queue.durable,
                     traits=traits,
                 )
-                await self.change_traits(made, replace(traits, user=made.traits.user))
+                await self.change_traits(made, traits.owned_as(made.traits))
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -462,9 +467,9 @@ class Registry:
                 (`QueueTraits.rank`), and none that is sent to it by name.
 
         Raises:
-            NotPermitted: Its user may not make it, or the address.
+            NotPermitted: Its user may not make it, or the address; or it is another user's.
             RemoteProtocolError: A name may not be one, or the queue exists in another address,
-                with another type, or for another client.
+                with another type, or for another client or protocol.
             LimitExceeded: There are as many as there may be, in all or for its user.
 
         Durability: on return a durable queue survives a power loss, unless `is_early`: then it is
@@ -496,10 +501,29 @@ class Registry:
                 await self._open(queue)
                 self._reserve_ids()
             else:
-                queue.check_same(routing_type, client_id)
+                self._check_there(queue, routing_type, client_id, traits, is_trusted=is_trusted)
         if not is_early:
             await self.write_queue(queue)
         return queue
+
+    def _check_there(
+        self,
+        queue: Queue,
+        routing_type: RoutingType,
+        client_id: str,
+        traits: QueueTraits,
+        *,
+        is_trusted: bool,
+    ) -> None:
+        """Refuse to take a queue that is there for one that is wanted; arguments of `create_queue`.
+
+        Raises:
+            NotOwner: It belongs to another user.
+            RemoteProtocolError: It is not the one that is wanted.
+        """
+        if traits.user and not is_trusted:
+            self.owners.check(queue, traits.user)
+        queue.check_same(routing_type, client_id, traits.protocol)
 
     async def write_queue(self, queue: Queue) -> None:
         """Write a queue down that is not written yet.
@@ -601,6 +625,22 @@ class Registry:
             queue.route.lead(reach_of_queue(queue))
         self._table.refresh_routes(queue.address)
         await self._write_again(queue)
+
+    async def take_into_use(self, queue: Queue, user: str) -> None:
+        """Let a user consume from a queue; one that could have an owner and has none is its now.
+
+        Args:
+            queue: The queue.
+            user: Who consumes; empty is nobody.
+
+        Raises:
+            NotOwner: It belongs to another user.
+
+        Durability: on return a durable queue that was adopted has its owner after a power loss too.
+        """
+        self.owners.check(queue, user)
+        if self.owners.is_adopted(queue, user):
+            await self.change_traits(queue, replace(queue.traits, user=user))
 
     async def _write_again(self, queue: Queue) -> None:
         async with self._lock:

@@ -24,6 +24,13 @@ from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.streams import check_not_streamed
+from vespiary_broker.engine.subscription_names import (
+    durable_queue_name,
+    former_durable_queue_name,
+    free_name,
+    queue_names,
+    word,
+)
 from vespiary_broker.engine.views import View
 from vespiary_spec.errors import NotPermitted, RemoteProtocolError
 from vespiary_spec.settings import Permission, RoutingType
@@ -42,6 +49,7 @@ class SubscriptionRequest:
         credit: Messages that may be out unacknowledged, 1 or more.
         client_id: Name of the client; empty if it has none.
         durable_name: Name of the durable subscription; empty for none.
+        protocol: Protocol whose own queues it may have (`QueueTraits.protocol`); empty: none's.
         selector: Which messages it wants; empty for all.
         priority: The consumer is served before those with a lower one.
         is_exclusive: Whether it is to be the only one that is served.
@@ -57,6 +65,7 @@ class SubscriptionRequest:
     credit: int
     client_id: str = ""
     durable_name: str = ""
+    protocol: str = ""
     selector: str = ""
     priority: int = 0
     is_exclusive: bool = False
@@ -64,9 +73,24 @@ class SubscriptionRequest:
     encode: Callable[[bytes], bytes] | None = None
 
 
-def durable_queue_name(client_id: str, durable_name: str) -> str:
-    """Return the name of the queue of a durable subscription, as the reference system forms it."""
-    return f"{client_id}.{durable_name}"
+def durable_queue(registry: Registry, client_id: str, durable_name: str) -> Queue | None:
+    """Return the queue of a durable subscription; None if it is not there.
+
+    One of an earlier version has its former name as long as it is there. The client id of a queue
+    says whose it is, and its name which subscription of that client.
+
+    Args:
+        registry: Addresses and queues.
+        client_id: Name of the client.
+        durable_name: Name of the subscription.
+    """
+    names = queue_names(client_id, word(durable_name))
+    for name in (*names, former_durable_queue_name(client_id, durable_name)):
+        queue = registry.queues.get(name)
+        is_own = queue is not None and bool(client_id) and queue.client_id == client_id
+        if is_own and queue is not None and not queue.traits.protocol:
+            return queue
+    return None
 
 
 def routing_type_for(registry: Registry, destination: Destination) -> RoutingType:
@@ -92,13 +116,13 @@ async def open_subscription(
     """Make a consumer, and its queue if need be.
 
     Raises:
-        NotPermitted: Who asks may not consume there, or may not make what is missing.
+        NotPermitted: Who asks may not consume there or make what is missing, or is not its owner.
         RemoteProtocolError: The queue does not exist and may not be made, or the request
             contradicts itself or what exists.
         InvalidSelector: The selector is no condition.
         LimitExceeded: There are as many subscriptions, queues or addresses as there may be.
 
-    Durability: on return a durable queue that was made survives a power loss.
+    Durability: on return a durable queue that was made, or has a new owner, survives a power loss.
     """
     destination = request.destination
     check_not_own(destination)
@@ -108,6 +132,8 @@ async def open_subscription(
     match = match_of(request)
     check_connection(registry.addresses.get(destination.address), output.handle)
     queue = await _queue_for(registry, request)
+    if not destination.is_trusted:
+        await registry.take_into_use(queue, destination.user)
     if queue.is_temporary and queue.connection is None:  # made just now, or by this one's protocol
         queue.connection = output.handle
     check_connection(queue, output.handle)
@@ -226,6 +252,8 @@ def close_subscription(
 def forbidden_consumers(registry: Registry) -> Iterator[tuple[Consumer, NotPermitted]]:
     """Yield the open consumers whose users may not consume any more, and why.
 
+    An administrator who is one no more loses the queues of other users.
+
     Nothing may be opened or closed meanwhile.
     """
     for queue in registry.queues.values():
@@ -234,6 +262,7 @@ def forbidden_consumers(registry: Registry) -> Iterator[tuple[Consumer, NotPermi
                 continue
             try:
                 registry.permissions.check(consumer.user, Permission.CONSUME, queue.address.name)
+                registry.owners.check(queue, consumer.user)
             except NotPermitted as error:
                 yield consumer, error
 
@@ -253,18 +282,19 @@ def delete_durable_subscription(
         Its key in the bindings, for `Registry.wait_removed`.
 
     Raises:
-        NotPermitted: Who asks may not delete queues there.
-        RemoteProtocolError: There is none, it belongs to another client, or it is in use.
+        NotPermitted: Who asks may not delete queues there, or it is another user's.
+        RemoteProtocolError: There is none, or it is in use.
     """
-    name = durable_queue_name(client_id, durable_name)
-    queue = registry.queues.get(name)
-    if queue is None or not queue.client_id or queue.client_id != client_id:
+    queue = durable_queue(registry, client_id, durable_name)
+    if queue is None:
+        name = durable_queue_name(client_id, durable_name)
         raise RemoteProtocolError(f"there is no durable subscription {name}")
+    registry.owners.check(queue, user)
     permission = queue_permission(is_made=False, is_durable=queue.is_durable)
     registry.permissions.check(user, permission, queue.address.name)
     if queue.consumers:
         raise RemoteProtocolError(
-            f"the durable subscription {name} is in use by another connection"
+            f"the durable subscription {queue.name} is in use by another connection"
         )
     registry.check_deletable(queue)
     registry.drop_queue(queue)
@@ -288,6 +318,11 @@ async def _queue_for(registry: Registry, request: SubscriptionRequest) -> Queue:
         if queue is not None:
             if queue.client_id and queue.client_id != request.client_id:
                 raise RemoteProtocolError(f"the queue {queue.name} belongs to another client")
+            if queue.traits.protocol not in ("", request.protocol):
+                raise RemoteProtocolError(
+                    f"the queue {queue.name} belongs to a session of another protocol",
+                    cure="subscribe to its address",
+                )
             return queue
         return await _shared_queue(registry, destination, destination.queue, kind)
     _check_address(registry, destination, kind)
@@ -332,8 +367,10 @@ async def _durable_queue(
         )
     _check_address(registry, destination, kind)
     traits = _own_traits(request)
+    found = durable_queue(registry, request.client_id, request.durable_name)
+    names = queue_names(request.client_id, word(request.durable_name))
     queue = await registry.create_queue(
-        durable_queue_name(request.client_id, request.durable_name),
+        free_name(names, registry.queues) if found is None else found.name,
         destination.address,
         kind,
         client_id=request.client_id,

@@ -23,10 +23,11 @@ from vespiary_broker.engine.selection.selector import (
     is_parser_prepared,
     prepare_parser,
 )
+from vespiary_broker.engine.subscription_names import former_durable_queue_name
 from vespiary_broker.engine.subscriptions import (
     SubscriptionRequest,
     delete_durable_subscription,
-    durable_queue_name,
+    durable_queue,
     open_subscription,
     routing_type_for,
 )
@@ -43,6 +44,7 @@ from vespiary_broker.server.amqp.terminus import (
     address_of,
     filters_of,
     is_durable,
+    is_global,
     kind_of,
     shared_queue_name,
 )
@@ -50,6 +52,7 @@ from vespiary_broker.server.protocol_handler import sentence_of
 from vespiary_codec.wire.amqp import OUTCOMES, Attach, Coordinator, Source, Target
 from vespiary_codec.wire.amqp.values import Symbol, UByte, UInt, ULong
 from vespiary_spec.errors import InvalidSelector, RemoteProtocolError, VespiaryError
+from vespiary_spec.security import ANONYMOUS_ROLE
 from vespiary_spec.settings import Permission, RoutingType
 
 if TYPE_CHECKING:
@@ -306,16 +309,17 @@ async def _subscription(
         return await _shared(session, link, request, source)
     if not is_durable(source):
         return request
-    container = session.handler.client_id
-    name = durable_queue_name(container, link.name)
-    queue = session.cycle.engine.registry.queues.get(name)
+    registry, handler = session.cycle.engine.registry, session.handler
+    queue = durable_queue(registry, handler.client_id, link.name)
+    if queue is not None:
+        registry.owners.check(queue, handler.user)
     if queue is not None and queue.consumers:
         raise Refused(
             Condition.RESOURCE_LOCKED,
-            f"the durable subscription {name} is in use by another link",
+            f"the durable subscription {queue.name} is in use by another link",
             cure="detach that one first",
         )
-    if queue is not None and queue.client_id == container and _is_changed(queue, request):
+    if queue is not None and _is_changed(queue, request):
         # As JMS has it: another selector or topic is another subscription of the same name.
         await _delete_durable(session, link.name)
     link.on_detached = lambda: _delete_durable(session, link.name)
@@ -344,8 +348,14 @@ async def _shared(
     if request.is_no_local:
         raise Refused(Condition.NOT_IMPLEMENTED, "a shared subscription is not no-local")
     registry = session.cycle.engine.registry
-    name = shared_queue_name(session.handler.client_id, link.name, source)
-    existing = registry.queues.get(name)
+    handler, is_owned = session.handler, not is_global(source)
+    name = shared_queue_name(handler.client_id, link.name, source)
+    existing = _shared_queue(session, link.name, source)
+    if existing is not None:
+        name = existing.name
+        registry.owners.check(existing, handler.user)
+        if is_owned and not existing.traits.is_owned:
+            await _mark_owned(session, existing)
     if existing is not None and _is_changed(existing, request):
         if existing.consumers:
             raise Refused(
@@ -354,13 +364,14 @@ async def _shared(
             )
         await _delete_shared(session, existing)
     keeps = is_durable(source)
+    traits = replace(handler.traits_with(request.selector), is_owned=is_owned)
     queue = await registry.create_queue(
         name,
         request.destination.address,
         RoutingType.MULTICAST,
         is_durable=keeps,
         is_auto_created=not keeps,
-        traits=session.handler.traits_with(request.selector),
+        traits=traits,
         is_early=True,
     )
     if keeps:
@@ -369,15 +380,52 @@ async def _shared(
     return replace(request, destination=destination, selector="")
 
 
+def _shared_queue(session: AmqpSession, link_name: str, source: Source) -> Queue | None:
+    """Return the queue of a shared subscription, maybe with its former name; None: it is not there.
+
+    A former name with several dots may be that of another container's subscription: there its user
+    and its topic say whose it is.
+    """
+    registry, handler = session.cycle.engine.registry, session.handler
+    queue = registry.queues.get(shared_queue_name(handler.client_id, link_name, source))
+    if queue is not None and not queue.client_id:
+        return queue
+    former = shared_queue_name(handler.client_id, link_name, source, former_durable_queue_name)
+    queue = registry.queues.get(former)
+    if queue is None or queue.client_id or queue.routing_type is not RoutingType.MULTICAST:
+        return None
+    address = handler.plain_address(address_of(source))
+    is_one = former.count(".") == 1 or address in ("", queue.address.name)
+    return queue if is_one and queue.traits.user in (handler.user, ANONYMOUS_ROLE) else None
+
+
+async def _mark_owned(session: AmqpSession, queue: Queue) -> None:
+    """Let a queue have an owner that an earlier version made for a shared subscription.
+
+    One that a client without a login made is adopted by who consumes from it next. One that nobody
+    made by such a subscription (the configuration, the HTTP API) stays shared.
+
+    Raises:
+        NotOwner: Another user made it.
+
+    Durability: on return it is marked after a power loss too.
+    """
+    registry, user = session.cycle.engine.registry, session.handler.user
+    registry.owners.check_made(queue, user)
+    if queue.traits.user in (user, ANONYMOUS_ROLE) and not queue.traits.is_configured:
+        await registry.change_traits(queue, replace(queue.traits, is_owned=True))
+
+
 async def _delete_shared(session: AmqpSession, queue: Queue) -> None:
     """Delete the queue of a shared subscription, if nobody else uses it.
 
     Raises:
-        NotPermitted: The user may not delete it.
+        NotPermitted: The user may not delete it, or it is another user's.
     """
     registry = session.cycle.engine.registry
     if queue.is_deleted or queue.consumers:
         return
+    registry.owners.check(queue, session.handler.user)
     permission = queue_permission(is_made=False, is_durable=queue.is_durable)
     registry.permissions.check(session.handler.user, permission, queue.address.name)
     registry.check_deletable(queue)
@@ -388,16 +436,16 @@ async def _delete_shared(session: AmqpSession, queue: Queue) -> None:
 async def _subscription_alone(session: AmqpSession, asked: Attach) -> Link:
     """Attach to a subscription by its name alone, to delete it with a closing detach."""
     registry = session.cycle.engine.registry
-    container, name = session.handler.client_id, asked.name
+    name = asked.name
     source = Source(capabilities=asked.desired_capabilities, durable=UInt(1))
-    shared = registry.queues.get(shared_queue_name(container, name, source))
-    own = registry.queues.get(durable_queue_name(container, name.partition("|")[0]))
+    shared = _shared_queue(session, name, source)
+    durable_name = name.partition("|")[0]
+    own = durable_queue(registry, session.handler.client_id, durable_name)
     queue = shared if "shared" in asked.desired_capabilities or own is None else own
     queue = queue or shared or own
     if queue is None or queue.routing_type is not RoutingType.MULTICAST:
         raise Refused(Condition.NOT_FOUND, f"there is no subscription {name[:100]!a}")
-    if queue.client_id not in ("", container):
-        raise Refused(Condition.NOT_ALLOWED, f"the subscription {name[:100]!a} is another client's")
+    registry.owners.check(queue, session.handler.user)
     found = Source(
         address=queue.address.name,
         durable=UInt(2),
@@ -411,7 +459,7 @@ async def _subscription_alone(session: AmqpSession, asked: Attach) -> Link:
         if queue.consumers:
             raise Refused(Condition.RESOURCE_LOCKED, f"the subscription {queue.name} is in use")
         if is_own:
-            await _delete_durable(session, queue.name.removeprefix(f"{container}."))
+            await _delete_durable(session, durable_name)
         else:
             await _delete_shared(session, queue)
 

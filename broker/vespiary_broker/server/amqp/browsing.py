@@ -51,7 +51,8 @@ async def open_browser(
     """Return a link that browses the queue of a request.
 
     Raises:
-        NotPermitted: The user may not browse there, or may not make what is missing.
+        NotPermitted: The user may not browse there, or may not make what is missing; or the queue
+            is another user's.
         RemoteProtocolError: There is no such queue, and it may not be made.
         InvalidSelector: The selector is no condition.
     """
@@ -74,6 +75,7 @@ async def open_browser(
     if queue is None:
         raise Refused(Condition.NOT_FOUND, f"there is no queue {name[:100]!a} to browse")
     check_connection(queue, session.connection.handle)
+    registry.owners.check(queue, destination.user)
     return BrowserLink(session, link, queue, request)
 
 
@@ -137,9 +139,10 @@ class BrowserLink(OutgoingLink):
         if session.connection.is_write_paused:
             self._schedule(_ABSENT_S)
             return
-        permissions = session.cycle.engine.registry.permissions
+        registry, user = session.cycle.engine.registry, session.handler.user
         try:
-            permissions.check(session.handler.user, Permission.BROWSE, queue.address.name)
+            registry.permissions.check(user, Permission.BROWSE, queue.address.name)
+            registry.owners.check(queue, user)
             delay_s = self._show()
         except VespiaryError as error:
             self.refuse(error)

@@ -383,7 +383,9 @@ class AmqpHandler:
     def _is_used(self, container: str) -> bool:
         handlers = (each.handler for each in self.cycle.connections.values())
         return any(
-            isinstance(one, AmqpHandler) and one is not self and one.client_id == container
+            isinstance(one, AmqpHandler)
+            and one is not self
+            and (one.user, one.client_id) == (self.user, container)
             for one in handlers
         )
 

@@ -18,8 +18,10 @@ Source: AMQP 1.0 (OASIS, 2012) §3.5; what Qpid JMS and the reference system do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
+from vespiary_broker.engine.subscription_names import durable_queue_name
 from vespiary_broker.server.amqp.conditions import Condition, Refused
 from vespiary_codec.wire.amqp import Source, Target
 from vespiary_codec.wire.amqp.values import Described, Symbol, ULong
@@ -112,14 +114,29 @@ def filters_of(source: Source) -> tuple[str, bool, dict[Any, Any] | None]:
     return selector, is_no_local, kept or None
 
 
-def shared_queue_name(container: str, link_name: str, source: Source) -> str:
+def is_global(source: Source) -> bool:
+    """Whether a shared subscription is that of all containers."""
+    return "global" in source.capabilities
+
+
+def shared_queue_name(
+    container: str,
+    link_name: str,
+    source: Source,
+    name_of: Callable[[str, str], str] = durable_queue_name,
+) -> str:
     """Return the name of the queue of a shared subscription.
 
     Qpid JMS puts `|` and a number behind the subscription's name for one link after the other.
+
+    Args:
+        container: The container.
+        link_name: Name of the link.
+        source: Its source.
+        name_of: Returns the name of one that only a container has.
     """
     name = link_name.partition("|")[0]
-    is_global = "global" in source.capabilities
-    made = name if is_global else f"{container}.{name}"
+    made = name if is_global(source) else name_of(container, name)
     if not is_durable(source):
         made += ":shared-volatile"
-    return f"{made}:global" if is_global else made
+    return f"{made}:global" if is_global(source) else made

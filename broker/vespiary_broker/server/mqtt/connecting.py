@@ -38,6 +38,7 @@ from vespiary_codec.wire.mqtt import (
 from vespiary_codec.wire.mqtt.properties import Properties
 from vespiary_codec.wire.mqtt.reason_codes import ReasonCode
 from vespiary_spec.errors import VespiaryError
+from vespiary_spec.settings import Permission
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
@@ -220,7 +221,7 @@ class Connecting:
         sessions, hub = self._hub.sessions, self._hub
         await hub.load_wills()
         known = sessions.get(client_id)
-        if known is not None and known.user != user:
+        if known is not None and known.user != user and not self._is_adopted(known, user):
             raise RemoteProtocolError(
                 Violation.CLIENT_ID,
                 f"the client id {client_id[:60]!r} belongs to another user",
@@ -237,6 +238,8 @@ class Connecting:
             await sessions.end(known)
             known = None
         hub.wills.withdraw(client_id)
+        if known is not None and known.user != user:
+            sessions.adopt(known, user)
         if known is None:
             if is_one_more:
                 self._check_room(user)  # others may have come while the one before ended
@@ -246,6 +249,17 @@ class Connecting:
         known.expiry_s = expiry_s
         await sessions.save(known)
         return known, True
+
+    def _is_adopted(self, session: MqttSession, user: str) -> bool:
+        """Return whether a session becomes that of a user: it was begun by nobody who logged in.
+
+        A user who may not consume all that it has subscribed to would lose a part of it.
+        """
+        registry, address_of = self._cycle.engine.registry, self._hub.topics.address_of_filter
+        return registry.owners.may_adopt(session.user, user) and all(
+            registry.permissions.is_permitted(user, Permission.CONSUME, address_of(topic_filter))
+            for topic_filter in (*session.subscriptions, *session.retired)
+        )
 
     def _check_room(self, user: str) -> None:
         limits = self._cycle.engine.registry.limits

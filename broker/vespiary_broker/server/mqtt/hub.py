@@ -19,7 +19,11 @@ from vespiary_broker.engine.queues import Queue
 from vespiary_broker.server.mqtt.exactly_once import ExactlyOnce
 from vespiary_broker.server.mqtt.retained import Retained
 from vespiary_broker.server.mqtt.sessions import MqttSession, MqttSessions
-from vespiary_broker.server.mqtt.subscription_queues import SubscriptionQueues, may_be_shared
+from vespiary_broker.server.mqtt.subscription_queues import (
+    PROTOCOL,
+    SubscriptionQueues,
+    may_be_shared,
+)
 from vespiary_broker.server.mqtt.sys_topics import PERIOD_S, SysTopics
 from vespiary_broker.server.mqtt.topics import TopicMapping
 from vespiary_broker.server.mqtt.wills import Wills
@@ -184,7 +188,7 @@ class MqttHub:
         and expiry ends no delivery that has begun (§3.3.2.3.3).
         """
         sessions: list[MqttSession] = []
-        if queue.client_id:
+        if queue.traits.protocol == PROTOCOL:
             owner = self.sessions.get(queue.client_id)
             sessions += [] if owner is None else [owner]
         elif may_be_shared(queue.name):

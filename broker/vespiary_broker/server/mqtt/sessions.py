@@ -21,7 +21,7 @@ from vespiary_broker.engine.ports import Bindings, JsonObject
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.usage import DROPPED_MAX
 from vespiary_broker.server.mqtt.options import Options
-from vespiary_broker.server.mqtt.subscription_queues import SubscriptionQueues
+from vespiary_broker.server.mqtt.subscription_queues import PROTOCOL, SubscriptionQueues
 from vespiary_codec.wire.mqtt.topics import split_share
 
 if TYPE_CHECKING:
@@ -209,6 +209,8 @@ class MqttSessions:
             except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(f"the binding {key} is no session: {error!r}") from error
             self._limits.durable_session_made(session.user)
+            for topic_filter in (*session.subscriptions, *session.retired):
+                self._queues.restore(client_id, topic_filter)
             self._enter(session)
             self._watch(session, session.left_s(now_ms))
         self._queues.drop_abandoned(self._shares)
@@ -249,6 +251,18 @@ class MqttSessions:
                 raise
         self._enter(session)
         return session
+
+    def adopt(self, session: MqttSession, user: str) -> None:
+        """Let a session that nobody owns be a user's; `save` writes it down.
+
+        Args:
+            session: The session.
+            user: Whose it is from now on.
+        """
+        if session.is_durable:
+            self._limits.durable_session_gone(session.user)
+            self._limits.durable_session_made(user)
+        session.user = user
 
     async def save(self, session: MqttSession) -> None:
         """Write a durable session down as it is now.
@@ -291,11 +305,15 @@ class MqttSessions:
         session: nobody counts on it. The names of a session's queues are made once, however many of
         them are asked for.
         """
-        names = {queue.name: queue.client_id for queue in queues if not queue.is_temporary}
+        names = {
+            queue.name: queue.client_id
+            for queue in queues
+            if not queue.is_temporary and (queue.traits.protocol == PROTOCOL or not queue.client_id)
+        }
         found = {session: None for name in names for session in self._shares.get(name, ())}
         for owner in map(self._by_client.get, dict.fromkeys(names.values())):
             if owner is not None and any(
-                self._queues.name(owner.client_id, topic_filter) in names
+                not names.keys().isdisjoint(self._queues.names(owner.client_id, topic_filter))
                 for topic_filter in (*owner.subscriptions, *owner.retired)
             ):
                 found[owner] = None

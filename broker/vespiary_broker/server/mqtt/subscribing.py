@@ -37,6 +37,7 @@ from vespiary_broker.server.mqtt.options import Options
 from vespiary_broker.server.mqtt.reasons import reason_of, sentence_for
 from vespiary_broker.server.mqtt.retained import RetainedMessage
 from vespiary_broker.server.mqtt.sessions import MqttSession
+from vespiary_broker.server.mqtt.subscription_queues import PROTOCOL as QUEUE_PROTOCOL
 from vespiary_codec.stored_message import STORED_VERSION
 from vespiary_codec.wire.mqtt import (
     Property,
@@ -345,6 +346,7 @@ class Subscribing:
             mode=AckMode.INDIVIDUAL,
             credit=_CREDIT,
             client_id=self._session.client_id,
+            protocol=QUEUE_PROTOCOL,
             encode=subscriber.encode,
         )
         return await open_subscription(self._core, self._registry, self._deliveries.output, request)

@@ -6,14 +6,12 @@ Owns their names. Called by `sessions` and `subscribing`; owner: the event loop.
     $share/workers/jobs/+                 $share.workers.jobs.*
 
 Dots and other signs of a client id or of a share's name are written as %2E and so on, so no two
-subscriptions have one name. A name that is longer than names may be is one with the SHA-256 of it,
-`~HASH.` and how it begins; no other begins with a tilde.
+subscriptions have one name (`engine.subscription_names`). The queue of a session is marked as one
+of MQTT: no other protocol shares it, nor does a session take a queue of another protocol.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
@@ -22,42 +20,27 @@ from vespiary_broker.engine.names import Sender
 from vespiary_broker.engine.queue_traits import RETIRED, traits_of_user
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.registry import Registry
+from vespiary_broker.engine.subscription_names import (
+    SHORTENED,
+    free_name,
+    queue_names,
+    short,
+    word,
+)
 from vespiary_broker.engine.subscriptions import check_connection
 from vespiary_broker.server.mqtt.options import Options, is_alone
 from vespiary_broker.server.mqtt.topics import TopicMapping
 from vespiary_codec.wire.mqtt.topics import split_share
-from vespiary_spec.limits import ADDRESS_NAME_CHARACTERS_MAX
 from vespiary_spec.settings import Permission, RoutingType
 
 _SHARE_PREFIX: Final = "$share."
-_SHORTENED: Final = "~"
-_BEGINNING_CHARACTERS: Final = 200
-"""What a long name has of what it stands for; for people alone."""
-_SIGNS: Final = re.compile(r"[^A-Za-z0-9_-]")
-
-
-def _word(text: str) -> str:
-    """Return a text as one word of a name."""
-    return _SIGNS.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)
-
-
-def _short(name: str, before_bytes: int = 0) -> str:
-    """Return a name that is no longer than names may be.
-
-    Args:
-        name: The name.
-        before_bytes: Bytes that are to stand in front of it.
-    """
-    data = name.encode()
-    if before_bytes + len(data) <= ADDRESS_NAME_CHARACTERS_MAX:
-        return name
-    beginning = name[:_BEGINNING_CHARACTERS].rstrip(" ")
-    return f"{_SHORTENED}{hashlib.sha256(data).hexdigest()}.{beginning}"
+PROTOCOL: Final = "mqtt"
+"""Of the queues of sessions, as `QueueTraits.protocol`."""
 
 
 def may_be_shared(name: str) -> bool:
     """Return whether a queue may be that of a shared subscription, by its name."""
-    return name.startswith((_SHARE_PREFIX, _SHORTENED))
+    return name.startswith((_SHARE_PREFIX, SHORTENED))
 
 
 class SubscriptionQueues:
@@ -72,8 +55,8 @@ class SubscriptionQueues:
         self._registry = registry
         self._topics = topics
 
-    def name(self, client_id: str, topic_filter: str) -> str:
-        """Return the name of the queue of a subscription.
+    def names(self, client_id: str, topic_filter: str) -> tuple[str, ...]:
+        """Return the names that the queue of a subscription may have, the usual one first.
 
         Args:
             client_id: The client.
@@ -82,12 +65,43 @@ class SubscriptionQueues:
         address = self._topics.address_of_filter(topic_filter)
         share = split_share(topic_filter).name
         if share:
-            return _SHARE_PREFIX + _short(f"{_word(share)}.{address}", len(_SHARE_PREFIX))
-        return _short(f"{_word(client_id)}.{address}")
+            return (_SHARE_PREFIX + short(f"{word(share)}.{address}", len(_SHARE_PREFIX)),)
+        return queue_names(client_id, address)
+
+    def name(self, client_id: str, topic_filter: str) -> str:
+        """Return the name that the queue of a subscription has or gets; arguments as of `names`."""
+        names = self.names(client_id, topic_filter)
+        own = (name for name in names if self._is_of_session(name, client_id))
+        return next(own, free_name(names, self._registry.queues) if len(names) > 1 else names[0])
+
+    def _is_of_session(self, name: str, client_id: str) -> bool:
+        """Return whether a queue is there, and that of a client's session."""
+        queue = self._registry.queues.get(name)
+        return (
+            queue is not None and queue.client_id == client_id and queue.traits.protocol == PROTOCOL
+        )
 
     def find(self, client_id: str, topic_filter: str) -> Queue | None:
         """Return the queue of a subscription; None if it is not there."""
-        return self._registry.queues.get(self.name(client_id, topic_filter))
+        name = self.name(client_id, topic_filter)
+        is_own = bool(split_share(topic_filter).name) or self._is_of_session(name, client_id)
+        return self._registry.queues.get(name) if is_own else None
+
+    def restore(self, client_id: str, topic_filter: str) -> None:
+        """Mark the queue of a subscription whose session was restored as one of MQTT.
+
+        An earlier version did not. It is written down when the queue changes.
+
+        Args:
+            client_id: The client.
+            topic_filter: Its filter.
+        """
+        if split_share(topic_filter).name or self.find(client_id, topic_filter) is not None:
+            return
+        queue = self._registry.queues.get(self.names(client_id, topic_filter)[0])
+        address = self._topics.address_of_filter(topic_filter)
+        if queue is not None and (queue.client_id, queue.address.name) == (client_id, address):
+            queue.traits = replace(queue.traits, protocol=PROTOCOL)
 
     async def enter(
         self, sender: Sender, user: str, topic_filter: str, *, is_durable: bool, options: Options
@@ -113,7 +127,12 @@ class SubscriptionQueues:
         check_connection(self._registry.addresses.get(address), None)
         is_shared = bool(split_share(topic_filter).name)
         rank = None if is_alone(topic_filter, options) else options.qos
-        traits = replace(traits_of_user(user), is_no_local=options.no_local, rank=rank)
+        traits = replace(
+            traits_of_user(user),
+            is_no_local=options.no_local,
+            rank=rank,
+            protocol="" if is_shared else PROTOCOL,
+        )
         queue = await self._registry.create_queue(
             self.name(sender.client_id, topic_filter),
             address,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vespiary_broker.admin.permissions import NEEDED
+from vespiary_broker.admin.permissions import NEEDED, QUEUES
 from vespiary_broker.admin.routes import ROUTES
 from vespiary_broker.engine.logins import ANONYMOUS
 from vespiary_broker.engine.users import User, make_user
@@ -174,6 +174,38 @@ def test_an_administrator_needs_none(rig: AdminRig, name: str) -> None:
 def test_without_rules_changes_need_the_role_and_looking_nothing(rig: AdminRig, name: str) -> None:
     route = operation(name.split()[0])
     assert (ask(rig, name) == 403) is (route.is_change or route.is_private)
+
+
+BOB = ("bob", "secret")
+QUEUE_CASES = sorted(name for name in CASES if name in QUEUES)
+
+
+def test_every_operation_on_a_queue_asks_whose_it_is() -> None:
+    on_queues = {
+        route.operation
+        for route in ROUTES
+        if route.operation in NEEDED and route.path.startswith(("/queues/{", "/streams"))
+    }
+    assert on_queues | {"cancelTask"} == set(QUEUES) == set(QUEUE_CASES)
+
+
+@pytest.mark.parametrize("has_rules", [False, True])
+@pytest.mark.parametrize("name", QUEUE_CASES)
+def test_a_queue_of_another_user_is_for_its_owner_and_administrators(
+    rig: AdminRig, name: str, has_rules: bool
+) -> None:
+    rig.broker.users["bob"] = make_user("bob", "secret", roles=("team",), iterations=4096)
+    rig.broker.owned["orders"] = "alice"
+    if has_rules:
+        rule(rig.broker, *CASES[name][3])
+    route = operation(name)
+    path, body, query, _ = CASES[name]
+    answer = rig.call(route.method, path_of(route, path) + query, body=body, login=BOB)
+    assert answer.status == 403
+    is_open_to_all = has_rules or not (route.is_change or route.is_private)
+    assert ("VSP-P113" in answer.json["detail"]) is is_open_to_all
+    assert (ask(rig, name) == 403) is not is_open_to_all
+    assert ask(rig, name, ROOT) != 403
 
 
 @pytest.mark.parametrize(

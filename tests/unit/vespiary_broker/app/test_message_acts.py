@@ -675,3 +675,52 @@ def test_what_another_broker_hands_over_waits_until_its_queue_is_written():
         assert rig.bodies(target) == [b"confirmed"]
 
     on_rig(test)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "why"),
+    [
+        (("shop", "alice"), ("shop", "alice"), ""),
+        (("shop", "alice"), ("shop", "bob"), "belongs to another client or user"),
+        (("shop", "alice"), ("shop", "anonymous"), ""),
+        (("shop", "anonymous"), ("shop", "bob"), ""),
+        (("shop", "alice"), ("other", "alice"), "belongs to another client or user"),
+        (("", "alice"), ("", "bob"), ""),
+    ],
+)
+def test_a_drain_does_not_mix_subscriptions(
+    mine: tuple[str, str], theirs: tuple[str, str], why: str
+) -> None:
+    async def test(rig: ActsRig) -> None:
+        registry = rig.engine.registry
+        queue = await registry.create_queue(
+            "shop.prices", "prices", RoutingType.MULTICAST, client_id=mine[0],
+            traits=QueueTraits(user=mine[1]),
+        )  # fmt: skip
+        transfers = Transfers(rig.engine, rig.cycle, rig.journal)  # type: ignore[arg-type]
+        client_id, user = theirs
+        binding = {**queue.to_binding(), "client-id": client_id, "user": user}
+        if not why:
+            assert await transfers.make_queue(binding, is_durable=True) is False
+            return
+        with pytest.raises(RemoteProtocolError, match=why):
+            await transfers.make_queue(binding, is_durable=True)
+
+    on_rig(test)
+
+
+def test_a_drain_does_not_give_a_subscription_a_second_queue():
+    async def test(rig: ActsRig) -> None:
+        registry = rig.engine.registry
+        queue = await registry.create_queue(
+            "shop.eu%2Eprices", "prices", RoutingType.MULTICAST, client_id="shop"
+        )
+        transfers = Transfers(rig.engine, rig.cycle, rig.journal)  # type: ignore[arg-type]
+        binding = {**queue.to_binding(), "name": "shop.eu.prices"}
+        with pytest.raises(RemoteProtocolError, match=r"has the queue shop\.eu%2Eprices"):
+            await transfers.make_queue(binding, is_durable=True)
+        assert list(registry.queues) == ["shop.eu%2Eprices"]
+        registry.drop_queue(queue)
+        assert await transfers.make_queue(binding, is_durable=True)
+
+    on_rig(test)

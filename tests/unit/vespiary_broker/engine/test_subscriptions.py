@@ -71,13 +71,14 @@ def test_durable_subscription() -> None:
 def test_names_that_look_alike_do_not_share_a_subscription() -> None:
     rig = Rig()
     consumer = rig.subscribe(rig.output(), "/topic/a", client_id="a.b", durable_name="c")
-    close_subscription(rig.core, rig.registry, consumer)
-    with pytest.raises(RemoteProtocolError, match="belongs to another subscription"):
-        rig.subscribe(rig.output(), "/topic/a", client_id="a", durable_name="b.c")
-    with pytest.raises(RemoteProtocolError, match="no durable subscription"):
+    assert consumer.queue.name == "a%2Eb.c"
+    with pytest.raises(RemoteProtocolError, match=r"no durable subscription a\.b%2Ec"):
         delete_durable_subscription(rig.registry, "a", "b.c")
+    other = rig.subscribe(rig.output(), "/topic/a", client_id="a", durable_name="b.c")
+    assert other.queue.name == "a.b%2Ec"
+    close_subscription(rig.core, rig.registry, consumer)
     with pytest.raises(RemoteProtocolError, match="belongs to another client"):
-        rig.subscribe(rig.output(), "a::a.b.c", client_id="thief")
+        rig.subscribe(rig.output(), "a::a%2Eb.c", client_id="thief")
 
 
 @pytest.mark.parametrize(

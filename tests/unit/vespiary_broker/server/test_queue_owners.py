@@ -1,0 +1,307 @@
+"""Whose queues are, as clients of STOMP, MQTT and AMQP meet it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from vespiary_broker.engine.logins import Principal
+from vespiary_broker.engine.queue_traits import QueueTraits
+from vespiary_broker.engine.users import make_user
+from vespiary_codec.wire.amqp import Detach, Source, Target
+from vespiary_codec.wire.amqp.values import Symbol, UInt
+from vespiary_codec.wire.mqtt import Connack, Connect, Property, Publish, ReasonCode
+from vespiary_codec.wire.stomp import Frame
+from vespiary_spec.settings import Permission, RoutingType, SecuritySettings
+from vespiary_testkit.amqp_peer import RECEIVER, AmqpPeer, with_rig
+from vespiary_testkit.mqtt_rig import V5, MqttClientPeer, MqttRig
+from vespiary_testkit.rig_runner import on_rig
+from vespiary_testkit.server_rig import Peer, ServerRig
+
+PASSWORD = "secret"
+USERS = {
+    name: make_user(name, PASSWORD, roles=roles, iterations=4096)
+    for name, roles in (("alice", ("apps",)), ("bob", ("others",)), ("root", ("admin",)))
+}
+NEVER = {Property.SESSION_EXPIRY_INTERVAL: 0xFFFFFFFF}
+DURABLE = {"durable": UInt(2), "expiry_policy": Symbol("never")}
+TOPIC = (Symbol("topic"),)
+COPY = Symbol("copy")
+
+
+# --- STOMP and MQTT -------------------------------------------------------------------------------
+
+
+def has_users() -> dict[str, Any]:
+    return dict(USERS)
+
+
+async def stomp(rig: MqttRig, user: str, client_id: str) -> Peer:
+    peer = rig.peer()
+    login = f"login:{user}\npasscode:{PASSWORD}\nclient-id:{client_id}\n"
+    peer.send(f"CONNECT\naccept-version:1.2\nhost:x\n{login}\n\0".encode())
+    while not (frames := peer.frames()):
+        await rig.flush()
+        await asyncio.sleep(0.001)
+    assert [frame.command for frame in frames] == ["CONNECTED"]
+    peer.decoder.set_version("1.2")
+    return peer
+
+
+async def subscribed(rig: MqttRig, peer: Peer, to: str, **headers: str) -> Frame:
+    lines = "".join(f"{name.replace('_', '-')}:{value}\n" for name, value in headers.items())
+    peer.send(f"SUBSCRIBE\ndestination:{to}\nid:1\nreceipt:s\n{lines}\n\0".encode())
+    await rig.flush()
+    return next(frame for frame in peer.frames() if frame.command != "MESSAGE")
+
+
+async def mqtt(
+    rig: MqttRig, user: str, client_id: str, **fields: Any
+) -> tuple[MqttClientPeer, Connack]:
+    client = rig.client()
+    fields = {"properties": NEVER, "clean_start": False, **fields}
+    if user:
+        fields |= {"user_name": user, "password": PASSWORD.encode()}
+    client.send(Connect(V5, client_id, **fields))
+    while not (found := client.packets()):
+        await rig.flush()
+        await asyncio.sleep(0.001)
+    answer, *client.early = found
+    assert isinstance(answer, Connack)
+    return client, answer
+
+
+def bodies(packets: list[Any]) -> list[bytes]:
+    return [packet.payload for packet in packets if isinstance(packet, Publish)]
+
+
+@on_rig(users=has_users)
+async def test_a_stomp_client_gets_nothing_of_an_mqtt_session(rig: MqttRig) -> None:
+    client, _ = await mqtt(rig, "alice", "mq")
+    await client.subscribe("prices")
+    client.lose()
+    for user in ("bob", "alice"):
+        thief = await stomp(rig, user, "mq")
+        answer = await subscribed(rig, thief, "prices::mq.prices")
+        assert answer.command == "ERROR"
+        said = "belongs to a session of another protocol"
+        assert said in answer.get("message", "")
+    bob = await stomp(rig, "bob", "mq")
+    own = await subscribed(rig, bob, "/topic/prices", durable_subscription_name="prices")
+    assert own.command == "RECEIPT"
+    assert set(rig.engine.registry.queues) >= {"mq.prices", "mq=prices"}
+    bob.send(b"SEND\ndestination:/topic/prices\n\nx\0")
+    await rig.flush()
+    assert [frame.body for frame in bob.frames()] == [b"x"]
+    again, answer = await mqtt(rig, "alice", "mq")
+    assert answer.session_present
+    await rig.flush()
+    found = [*again.early, *again.packets()]
+    assert bodies(found) == [b"x"], "each has a copy of its own"
+
+
+@on_rig(users=has_users)
+async def test_an_mqtt_client_takes_no_queue_of_another_protocol(rig: MqttRig) -> None:
+    bob = await stomp(rig, "bob", "mq")
+    await subscribed(rig, bob, "/topic/prices", durable_subscription_name="prices")
+    bob.lose()
+    client, _ = await mqtt(rig, "alice", "mq")
+    await client.subscribe("prices")
+    client.send(Publish("prices", b"x", 1, packet_id=1))
+    await rig.flush()
+    await rig.flush()
+    assert bodies(client.packets()) == [b"x"]
+    queues = rig.engine.registry.queues
+    assert queues["mq=prices"].traits.user == "alice"
+    ready = rig.core.queue_statistics(queues["mq.prices"].id).ready
+    assert ready == 1, "the durable subscription has its own copy"
+    client.lose()
+    await rig.flush()
+    rig.hub.sessions._by_client.clear()
+    rig.hub.sessions.restore()
+    assert queues["mq.prices"].traits.protocol == "", "a restart does not mistake it either"
+
+
+@on_rig(users=has_users)
+async def test_another_user_gets_nothing_by_a_client_id(rig: MqttRig) -> None:
+    alice = await stomp(rig, "alice", "shop")
+    await subscribed(rig, alice, "/topic/prices", durable_subscription_name="prices")
+    alice.lose()
+    for to in ("/topic/prices", "prices::shop.prices"):
+        thief = await stomp(rig, "bob", "shop")
+        named = {} if "::" in to else {"durable_subscription_name": "prices"}
+        answer = await subscribed(rig, thief, to, **named)
+        assert answer.command == "ERROR"
+        assert "shop.prices belongs to another user" in answer.get("message", "")
+    thief = await stomp(rig, "bob", "shop")
+    thief.send(b"UNSUBSCRIBE\nid:9\ndurable-subscription-name:prices\n\n\0")
+    await rig.flush()
+    (frame,) = thief.frames()
+    assert "belongs to another user" in frame.get("message", "")
+    root = await stomp(rig, "root", "shop")
+    answer = await subscribed(rig, root, "/topic/prices", durable_subscription_name="prices")
+    assert answer.command == "RECEIPT", "an administrator may"
+    assert rig.engine.registry.queues["shop.prices"].traits.user == "alice"
+
+
+@on_rig()
+async def test_a_session_of_a_time_without_users_is_adopted(rig: MqttRig) -> None:
+    client, _ = await mqtt(rig, "", "mq")
+    await client.subscribe("prices")
+    client.lose()
+    await rig.flush()
+    rig.users = dict(USERS)
+    everything = {permission.value: ("apps", "others") for permission in Permission}
+    rules = {"#": everything, "prices": {**everything, "consume": ("apps",)}}
+    rig.engine.registry.permissions.replace(
+        {match: SecuritySettings(**each) for match, each in rules.items()}
+    )
+    _, answer = await mqtt(rig, "bob", "mq")
+    assert answer.reason_code is ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "it would lose `prices`"
+    _, answer = await mqtt(rig, "alice", "mq")
+    assert answer.session_present
+    await rig.flush()
+    assert rig.bindings.snapshot()["mqtt-session/mq"]["user"] == "alice"
+    assert rig.engine.registry.queues["mq.prices"].traits.user == "alice"
+    _, answer = await mqtt(rig, "bob", "mq")
+    assert answer.reason_code is ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+
+
+@on_rig(users=has_users)
+async def test_sessions_of_an_earlier_version_keep_their_queues(rig: MqttRig) -> None:
+    await rig.engine.registry.create_queue(
+        "mq.prices", "prices", RoutingType.MULTICAST, client_id="mq",
+        traits=QueueTraits(user="alice"),
+    )  # fmt: skip
+    options = {"qos": 1}
+    value = {"user": "alice", "expiry": 0xFFFFFFFF, "subscriptions": {"prices": options}}
+    await rig.bindings.put("mqtt-session/mq", value)
+    rig.hub.sessions.restore()
+    await rig.flush()
+    thief = await stomp(rig, "alice", "mq")
+    answer = await subscribed(rig, thief, "prices::mq.prices")
+    assert "a session of another protocol" in answer.get("message", "")
+    client, answer = await mqtt(rig, "alice", "mq")
+    assert answer.session_present
+    client.send(Publish("prices", b"x", 1, packet_id=1))
+    await rig.flush()
+    await rig.flush()
+    assert bodies(client.packets()) == [b"x"]
+
+
+# --- AMQP -----------------------------------------------------------------------------------------
+
+
+async def amqp(rig: ServerRig, user: str, container: str = "shop", **fields: Any) -> AmqpPeer:
+    rig.users = {}
+    peer = AmqpPeer(rig)
+    await peer.open(container=container, **fields)
+    rig.users = dict(USERS)
+    peer.handler.principal = Principal(user, USERS[user].roles)
+    await peer.begin()
+    return peer
+
+
+def source(address: str | None, **fields: Any) -> dict[str, Any]:
+    return {"source": Source(address=address, **fields), "target": Target(), "name": "prices"}
+
+
+async def refused(peer: AmqpPeer, **fields: Any) -> bool:
+    await peer.attach(RECEIVER, 5, **fields)
+    await peer.rig.flush()
+    error = peer.all(Detach)[0].error
+    await peer.detach(5)
+    assert error is not None
+    assert error.condition == "amqp:unauthorized-access"
+    assert "belongs to another user" in (error.description or "")
+    return True
+
+
+@with_rig()
+async def test_a_durable_link_is_for_the_user_who_made_it(rig: ServerRig) -> None:
+    for extra in ((), (Symbol("shared"),)):
+        kinds = {**DURABLE, "capabilities": (*TOPIC, *extra)}
+        alice = await amqp(rig, "alice")
+        await alice.attach(RECEIVER, 1, **source("prices", **kinds))
+        await rig.flush()
+        await alice.detach(1, closed=False)
+        thief = await amqp(rig, "bob")
+        assert await refused(thief, **source("prices", **kinds))
+        assert await refused(thief, **source("prices::shop.prices"))
+        assert await refused(thief, **source("prices::shop.prices", distribution_mode=COPY))
+        assert await refused(thief, **source("other", **kinds)), "it would begin anew"
+        name = {"name": "prices", "source": None, "target": Target()}
+        capabilities = {"desired_capabilities": extra} if extra else {}
+        assert await refused(thief, **name, **capabilities)
+        assert "shop.prices" in rig.engine.registry.queues
+        root = await amqp(rig, "root")
+        await root.attach(RECEIVER, 1, **source("prices", **kinds))
+        await root.detach(1, closed=True)
+        await rig.flush()
+        assert "shop.prices" not in rig.engine.registry.queues
+
+
+@with_rig()
+async def test_a_shared_subscription_of_all_containers_has_no_owner(rig: ServerRig) -> None:
+    kinds = {**DURABLE, "capabilities": (*TOPIC, Symbol("shared"), Symbol("global"))}
+    for user in ("alice", "bob"):
+        peer = await amqp(rig, user, container=user)
+        await peer.attach(RECEIVER, 1, **source("prices", **kinds))
+        await rig.flush()
+    assert len(rig.engine.registry.queues["prices:global"].consumers) == 2
+
+
+async def shared_before(rig: ServerRig, name: str, user: str, **traits: Any) -> None:
+    """Have a shared subscription of the container `shop.eu`, as an earlier version wrote it."""
+    await rig.engine.registry.create_queue(
+        name, "prices", RoutingType.MULTICAST, traits=QueueTraits(user=user, **traits)
+    )
+
+
+SHARED = {**DURABLE, "capabilities": (*TOPIC, Symbol("shared"))}
+
+
+@with_rig()
+async def test_a_shared_subscription_of_a_time_without_users_is_adopted(rig: ServerRig) -> None:
+    await shared_before(rig, "shop.eu.prices", "anonymous")
+    queues = rig.engine.registry.queues
+    alice = await amqp(rig, "alice", container="shop.eu")
+    await alice.attach(RECEIVER, 1, **source("prices", **SHARED))
+    await rig.flush()
+    assert [len(queue.consumers) for queue in queues.values()] == [1], "it keeps its former name"
+    binding = rig.bindings.snapshot()[queues["shop.eu.prices"].key]
+    assert (binding["user"], binding["owned"]) == ("alice", True)
+    bob = await amqp(rig, "bob", container="shop.eu")
+    assert await refused(bob, **source("prices::shop.eu.prices"))
+
+
+@with_rig()
+async def test_a_shared_subscription_of_a_user_is_found_by_that_user_alone(rig: ServerRig) -> None:
+    await shared_before(rig, "shop.eu.prices", "alice")
+    queues = rig.engine.registry.queues
+    for user, name in (("bob", "shop%2Eeu.prices"), ("alice", "shop.eu.prices")):
+        peer = await amqp(rig, user, container="shop.eu")
+        await peer.attach(RECEIVER, 1, **source("prices", **SHARED))
+        await rig.flush()
+        assert len(queues[name].consumers) == 1
+        await peer.detach(1, closed=True)
+        await rig.flush()
+    assert not queues
+
+
+@with_rig()
+async def test_a_configured_queue_of_a_subscriptions_name_stays_shared(rig: ServerRig) -> None:
+    await shared_before(rig, "shop.prices", "", is_configured=True)
+    for user in ("alice", "bob"):
+        peer = await amqp(rig, user)
+        await peer.attach(RECEIVER, 1, **source("prices", **SHARED))
+        await rig.flush()
+    queue = rig.engine.registry.queues["shop.prices"]
+    assert (len(queue.consumers), queue.traits.is_owned) == (2, False)
+
+
+@with_rig()
+async def test_a_container_id_of_another_user_locks_nobody_out(rig: ServerRig) -> None:
+    sole = {"desired_capabilities": (Symbol("sole-connection-for-container"),)}
+    await amqp(rig, "bob")
+    await amqp(rig, "alice", **sole)
