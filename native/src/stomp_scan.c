@@ -65,6 +65,7 @@ static bool is_name(piece name, const char *text, uint32_t length)
     return name.length == length && !memcmp(name.data, text, length);
 }
 #define NAME(name, text) is_name(name, text, sizeof(text) - 1)
+#define BEGINS(name, text) ((name).length >= sizeof(text) - 1 && !memcmp((name).data, text, sizeof(text) - 1))
 
 /* STOMP 1.0 drops blanks around names and values. Returns whether there were any. */
 static bool trim(piece *name, piece *value)
@@ -87,7 +88,8 @@ static bool is_left_to_python(piece name)
 {
     switch (name.length ? name.data[0] : 0) {
     case '_':
-        return NAME(name, "_AMQ_DUPL_ID") || NAME(name, "_AMQ_SCHED_DELIVERY");
+        return NAME(name, "_AMQ_DUPL_ID") || NAME(name, "_AMQ_SCHED_DELIVERY") || BEGINS(name, "_AMQ_ORIG_") ||
+               BEGINS(name, "_AMQ_REJECT_") || BEGINS(name, "_AMQ_ACTUAL_EXPIRY");
     case 'A':
         return NAME(name, "AMQ_SCHEDULED_TIME") || NAME(name, "AMQ_SCHEDULED_DELAY") || NAME(name, "AMQ_SCHEDULED_CRON") ||
                NAME(name, "AMQ_SCHEDULED_PERIOD") || NAME(name, "AMQ_SCHEDULED_REPEAT");

@@ -45,9 +45,10 @@ class CoreStomp(Protocol):
         `destination-type`, `receipt` and `content-length` there is one at most. Then:
 
         - SEND with a taught destination, without the headers of journal-format §3.2 that are left
-          out but `content-length` and `receipt`, and without those that decide a message's
-          fate (`abc_inspection`); no colon in a value (in RECEIPTs it is escaped). It is
-          journalled if its first `persistent` says `true` and a queue of its route is durable.
+          out (those that only the broker writes are among them) but `content-length` and
+          `receipt`, and without those that decide a message's fate (`abc_inspection`); no colon in
+          a value (in RECEIPTs it is escaped). It is journalled if its first `persistent` says
+          `true` and a queue of its route is durable.
         - ACK without a body, with `id` (1.2) or `message-id` (1.0, 1.1) of a message that this
           connection holds, in its one spelling, in 1.1 with the `subscription` of its consumer; no
           other headers but `subscription`, `receipt` and `content-length`, no colon in a value.

@@ -14,7 +14,7 @@ from vespiary_broker.admin import task_records
 from vespiary_broker.admin.handlers import Answer, Api, Call, shown
 from vespiary_broker.admin.problems import Refused, refused
 from vespiary_broker.engine.wanted import Act, Wanted
-from vespiary_spec.errors import InvalidSelector, RemoteProtocolError
+from vespiary_spec.errors import InvalidSelector, NotPermitted, RemoteProtocolError
 
 
 async def move_messages(api: Api, call: Call) -> Answer:
@@ -51,7 +51,8 @@ async def remove_messages(api: Api, call: Call) -> Answer:
 async def retry_messages(api: Api, call: Call) -> Answer:
     """Move the dead letters that wait in a queue back to the queues that they came from.
 
-    Those whose queue is gone stay.
+    A queue that is gone is made again where `auto-create-queues` allows it. Messages whose queue
+    cannot be made stay, and so do those of addresses that the user may not send to.
     """
     return await _begin(api, call, Act.RETRY)
 
@@ -82,12 +83,15 @@ async def _begin(api: Api, call: Call, act: Act, **more: Any) -> Answer:
         filter_text=choice.filter,
         ids=choice.messages,
         limit=choice.limit,
+        user=call.user,
         **more,
     )
     try:
         task = api.broker.message_acts.start(wanted)
     except InvalidSelector as error:
         raise refused(error, 400) from error
+    except NotPermitted:
+        raise
     except RemoteProtocolError as error:
         raise refused(error, 409) from error
     await task.wait(call.query["wait"])

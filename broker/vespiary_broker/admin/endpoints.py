@@ -20,6 +20,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from http import HTTPStatus
 from importlib import resources
 from typing import Any, Final
@@ -291,6 +292,7 @@ class Site:
                 self._access.check(principal, route)
             call = await _read_call(route, request)
             if is_ruled:
+                call = replace(call, user=principal.name)
                 permissions.check(self._broker, route, principal, call)
             permissions.check_owners(self._broker, route, principal, call)
             answer = await route.handler(self._api, call)

@@ -47,11 +47,13 @@ class Call:
         name: Name of the path; empty if the path has none.
         query: Query parameters, converted, with defaults.
         body: The body; None if the operation has none.
+        user: Who asks, if rules decide what that user may do; empty: an administrator.
     """
 
     name: str = ""
     query: Mapping[str, Any] = field(default_factory=dict)
     body: Any = None
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)

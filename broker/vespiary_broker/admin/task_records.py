@@ -41,7 +41,8 @@ class Task(Record, frozen=True):
         looked: Messages that it has looked at.
         messages: Messages with which it was done.
         kept: Messages that were chosen and stay, since no queue takes them.
-        kept_reason: For `retry`: which of their queues are missing, and how to make them; else
+        kept_reason: For `retry`: which of their queues are missing and could not be made, how to
+            make them, and where the user may not send; else
             empty.
         state: `running`, `done`, `cancelled` or `failed`.
         reason: Why it failed or was cancelled, as a sentence; else empty.

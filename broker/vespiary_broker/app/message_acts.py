@@ -15,18 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.app.queue_walk import QueueWalk, Step
+from vespiary_broker.app.retrying import OriginsMissing, Retry
 from vespiary_broker.app.tasks import Task, Tasks
 from vespiary_broker.engine.address_memory import Verdict
 from vespiary_broker.engine.core import MessageView, NoRoom
-from vespiary_broker.engine.departures import (
-    ORIGINS_MAX,
-    Origin,
-    check_departure,
-    leave,
-    missing_origin,
-    missing_origins_text,
-    origin_of,
-)
+from vespiary_broker.engine.departures import check_departure, leave
 from vespiary_broker.engine.message_times import is_scheduled
 from vespiary_broker.engine.moves import Reason
 from vespiary_broker.engine.queues import Queue
@@ -36,6 +29,7 @@ from vespiary_broker.engine.selection.selector import Selector, compile_selector
 from vespiary_broker.engine.stream_gaps import GapReason
 from vespiary_broker.engine.wanted import Act, Wanted
 from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.settings import Permission
 
 if TYPE_CHECKING:
     from vespiary_broker.app.queue_walk import Pages
@@ -182,6 +176,8 @@ class MessageActs:
 
         Raises:
             InvalidSelector: The filter is none.
+            NotPermitted: Who asks may not send where they would go. Where that is another place
+                for each message (RETRY), those stay that may not go, and the task tells it.
             RemoteProtocolError: There is no such queue, nowhere to go, an id is of another queue,
                 or too many tasks are running.
 
@@ -198,14 +194,19 @@ class MessageActs:
         self._tasks.check_room()
         target = queue
         reason = _REASONS.get(wanted.act)
-        if reason is not None:
+        if reason is Reason.RETRIED:
+            stage: Stage = Retry(self._engine, queue, task, wanted.user).stage
+        elif reason is not None:
+            self._check_send(wanted, task.to)
             check_departure(self._engine.fates.mover, queue, reason)
-            stage: Stage = partial(self._set_aside, task, queue, reason, set())
+            stage = partial(self._set_aside, queue, reason)
         elif wanted.act is Act.REMOVE:
             stage = partial(self._remove, queue)
         else:
             rewrite = self._rewrite(queue, wanted)
             target, stage = rewrite.target, self._restager(queue, rewrite)
+            if target is not queue:
+                self._check_send(wanted, target.address.name)
         facts = self._core.queue_statistics(queue.id)
         scheduled = self._engine.fates.schedule.waiting.count(queue.id)
         task.total = min(choice.total, facts.ready + facts.paged + scheduled)
@@ -221,6 +222,20 @@ class MessageActs:
             await self._journal.wait_durable()
 
         return self._tasks.start(task, work)
+
+    def _check_send(self, wanted: Wanted, address: str) -> None:
+        """Refuse to let messages go where the one who asks may not send to.
+
+        Args:
+            wanted: Says who asks.
+            address: Where they go; empty: nowhere.
+
+        Raises:
+            NotPermitted: It may not.
+        """
+        if wanted.user and address:
+            permissions = self._engine.registry.permissions
+            permissions.check(wanted.user, Permission.SEND, address)
 
     def _departs_to(self, queue: Queue, act: Act) -> str:
         """Return the address that dead or expired messages of a queue go to; empty: none."""
@@ -312,6 +327,9 @@ class MessageActs:
                     self._cycle.touch()
                     await asyncio.sleep(_LOOK_AGAIN_S)
                     continue
+                except OriginsMissing as missing:
+                    await missing.make()
+                    continue
                 self._discard_left(queue, [one for one in chosen[: done.looked] if one.is_aside])
                 if done.looked < len(chosen):
                     behind = chosen[done.looked].sequence
@@ -373,23 +391,10 @@ class MessageActs:
         return state is None or verdict is not Verdict.DROP
 
     def _set_aside(
-        self,
-        task: Task,
-        queue: Queue,
-        reason: Reason,
-        missing: set[Origin],
-        walk: QueueWalk,
-        views: list[MessageView],
+        self, queue: Queue, reason: Reason, walk: QueueWalk, views: list[MessageView]
     ) -> Staged:
         mover = self._engine.fates.mover
-        is_any = reason is not Reason.RETRIED
-        if not is_any:
-            origins = (missing_origin(self._engine.registry, view) for view in views)
-            missing.update(origin for origin in origins if origin is not None)
-            for origin in sorted(missing)[ORIGINS_MAX + 1 :]:
-                missing.discard(origin)  # clients may have invented any number of names
-            task.kept_reason = missing_origins_text(missing)
-        walk.take_in(view.sequence for view in views if is_any or origin_of(view))
+        walk.take_in(view.sequence for view in views)
         count = sum(leave(self._core, mover, queue, view, reason) for view in views)
         return Staged(len(views), count, False, None)
 

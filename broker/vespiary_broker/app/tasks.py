@@ -51,7 +51,8 @@ class Task:
         looked: Messages that it has looked at.
         messages: Messages with which it was done.
         kept: Messages that were chosen, and stay: their target does not take them.
-        kept_reason: Which queues are missing that some of these go back to, and how to make them;
+        kept_reason: Which queues are missing that some of these go back to, and how to make them,
+            or where they may not be sent;
             empty: none is, and their target does not take them.
         state: How it is.
         reason: Why it failed or stopped, as a sentence; empty if it did not.

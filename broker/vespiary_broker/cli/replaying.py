@@ -32,7 +32,7 @@ from vespiary_broker.store.history import History
 from vespiary_broker.store.opening import OpeningParts
 from vespiary_codec.journal.record import AddRecord
 from vespiary_codec.wire.stomp import Receipt
-from vespiary_codec.wire.stomp.properties import parse_properties
+from vespiary_codec.wire.stomp.properties import BROKER_HEADERS, parse_properties
 from vespiary_spec.errors import VespiaryError
 
 _UNCONFIRMED_MAX: Final = 100
@@ -132,10 +132,15 @@ def _headers(add: AddRecord) -> dict[str, str]:
 def resent_headers(add: AddRecord, headers: dict[str, str]) -> list[tuple[str, str]]:
     """Return the headers of a message that is sent again.
 
-    Its duplicate id is that of its place, so that what is sent twice arrives once.
+    Its duplicate id is that of its place, so that what is sent twice arrives once. Headers that
+    only the broker writes are left out: it takes them from nobody.
     """
     place = add.places[0]
-    kept = [(name, value) for name, value in headers.items() if name not in _REPLACED]
+    kept = [
+        (name, value)
+        for name, value in headers.items()
+        if name not in _REPLACED and not name.startswith(BROKER_HEADERS)
+    ]
     kept.append(("original-destination", headers.get("destination", "")))
     kept.append(("_AMQ_DUPL_ID", f"replay-{place.queue_id}-{place.sequence}-{add.arrival_ms}"))
     if add.priority != 4:

@@ -15,29 +15,30 @@ from typing import Final, NamedTuple
 
 from vespiary_broker.engine.core import Core, MessageView
 from vespiary_broker.engine.moves import Mover, NoPlace, Reason, Shed
-from vespiary_broker.engine.names import check_names
+from vespiary_broker.engine.names import Destination, check_names
 from vespiary_broker.engine.original_headers import (
     ORIGINAL_ADDRESS,
     ORIGINAL_QUEUE,
     ORIGINAL_TYPE,
 )
 from vespiary_broker.engine.property_lines import value_of
+from vespiary_broker.engine.publishing import make_target
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.registry import Registry
 from vespiary_spec.errors import RemoteProtocolError, VespiaryError
-from vespiary_spec.settings import RoutingType
+from vespiary_spec.settings import Permission, RoutingType
 
 ORIGINS_MAX: Final = 10
-"""Most missing queues that one retry names: clients may have invented them."""
+"""Most missing queues that one retry names."""
 
 
 class Origin(NamedTuple):
-    """The queue that a message came from, as it says itself.
+    """The queue that a message came from, as the broker has written into it.
 
     Attributes:
         queue: Name of the queue.
         address: Name of its address.
-        routing_type: ANYCAST or MULTICAST.
+        routing_type: ANYCAST or MULTICAST; empty: it is not known.
     """
 
     queue: str
@@ -79,7 +80,7 @@ def check_departure(mover: Mover, queue: Queue, reason: Reason) -> None:
 
 
 def origin_of(view: MessageView) -> str:
-    """Return the queue that a message came from, as it says itself; empty: it does not."""
+    """Return the queue that a message came from; empty: it was never moved."""
     return value_of(view.properties, ORIGINAL_QUEUE.encode()) or ""
 
 
@@ -95,7 +96,45 @@ def missing_origin(registry: Registry, view: MessageView) -> Origin | None:
         return None
     address = value_of(view.properties, ORIGINAL_ADDRESS.encode()) or ""
     kind = value_of(view.properties, ORIGINAL_TYPE.encode())
-    return Origin(name, address, kind or str(RoutingType.ANYCAST))
+    return Origin(name, address, kind or "")
+
+
+async def make_origin(registry: Registry, origin: Origin, user: str) -> None:
+    """Make the queue that messages came from, as sending a message to it would.
+
+    The queue of a subscription is its client's to make: without it the queue would be no
+    subscription.
+
+    Args:
+        registry: What exists.
+        origin: The queue.
+        user: Who wants it; empty: who may make everything.
+
+    Raises:
+        NotPermitted: The user may not send there, or may not make what is missing.
+        RemoteProtocolError: Auto-creation is off there, or a name may not be one.
+        LimitExceeded: There are as many queues or addresses as there may be.
+
+    Durability: on return a queue that was made survives a power loss.
+    """
+    if origin.routing_type != RoutingType.ANYCAST or not origin.address:
+        return
+    check_names(origin.queue, origin.address, is_own=False)
+    destination = Destination(
+        origin.address, origin.queue, RoutingType.ANYCAST, user, is_trusted=not user
+    )
+    await make_target(registry, destination)
+
+
+def is_open_to(registry: Registry, address: str, user: str) -> bool:
+    """Return whether somebody may send messages to an address by moving them there.
+
+    Args:
+        registry: What exists.
+        address: Name of the address.
+        user: Who asks; empty: who may send everywhere.
+    """
+    return not user or registry.permissions.is_permitted(user, Permission.SEND, address)
 
 
 def missing_origins_text(origins: Collection[Origin]) -> str:
@@ -119,7 +158,7 @@ def missing_origins_text(origins: Collection[Origin]) -> str:
 
 
 def _command(origin: Origin) -> str:
-    """Return the command that makes a queue. A client may have written what the message says."""
+    """Return the command that makes a queue. Names may hold any sign."""
     name = [origin.queue] if not origin.queue.startswith("-") else []
     address = ["--address", origin.address] if origin.address else []
     is_known = origin.routing_type in list(RoutingType)

@@ -36,6 +36,7 @@ class Wanted:
         limit: Most messages; 0 for any number.
         expires_ms: For CHANGE_EXPIRY: milliseconds since 1970, 0 never.
         priority: For CHANGE_PRIORITY: 0 to 9.
+        user: Who asks, and needs `send` wherever messages go; empty: who may send everywhere.
     """
 
     queue: str
@@ -46,3 +47,4 @@ class Wanted:
     limit: int = 0
     expires_ms: int | None = None
     priority: int | None = None
+    user: str = ""

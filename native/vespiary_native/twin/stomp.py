@@ -55,6 +55,8 @@ _LEFT_TO_PYTHON: Final = frozenset(
         b"content-length",
     }
 )
+_BROKER_HEADERS: Final = (b"_AMQ_ORIG_", b"_AMQ_REJECT_", b"_AMQ_ACTUAL_EXPIRY")
+"""How headers begin that only the broker writes: Python takes them off."""
 _PRIORITY_USUAL: Final = b"4"
 """What a message without the header has; the queue's order stays as it is."""
 _ACK_NAMES: Final = frozenset({b"subscription", b"receipt", b"content-length"})
@@ -381,6 +383,8 @@ def _parse_plan(connection: Connection, rest: bytes) -> SendPlan | None:
         name, colon, value = line.partition(b":")
         # A second colon is data that the canonical properties escape (journal-format §3.2).
         if not colon or not name or b":" in value or name in _LEFT_TO_PYTHON:
+            return None
+        if name.startswith(_BROKER_HEADERS):
             return None
         if connection.version == 10 and _is_trimmed(name, value):
             return None

@@ -33,7 +33,6 @@ from uuid import UUID
 
 from vespiary_broker.engine.duplicates import HEADER as DUPLICATE_ID
 from vespiary_broker.engine.message_times import REPETITIONS, TIME_HEADERS, MessageTimes
-from vespiary_broker.engine.original_headers import ORIGINAL_HEADERS
 from vespiary_broker.engine.property_lines import lines_of
 from vespiary_codec.wire.amqp import (
     BODIES,
@@ -50,7 +49,7 @@ from vespiary_codec.wire.amqp import (
 )
 from vespiary_codec.wire.amqp.native_part import FIRST_ACQUIRER, NATIVE, NATIVE_VERSION
 from vespiary_codec.wire.amqp.values import Float, ULong
-from vespiary_codec.wire.stomp.properties import TRANSPORT_HEADERS
+from vespiary_codec.wire.stomp.properties import BROKER_HEADERS, TRANSPORT_HEADERS
 
 PROTOCOL: Final = 3
 """AMQP's number in the journal."""
@@ -81,9 +80,8 @@ _OWN_NAMES: Final = frozenset(
         BINARY_CORRELATION, TEXT_BODY[0], *_MARKS,
     }
 )  # fmt: skip
-_RESERVED: Final = (
-    _OWN_NAMES | TRANSPORT_HEADERS | {name.decode() for name in TIME_HEADERS | ORIGINAL_HEADERS}
-)
+_RESERVED: Final = _OWN_NAMES | TRANSPORT_HEADERS | {name.decode() for name in TIME_HEADERS}
+_RESERVED_BEGINNINGS: Final = (APPLICATION_PREFIX, *BROKER_HEADERS)
 _SMALL_CODES: Final = {Section.DATA: (0xA0,), Section.AMQP_VALUE: (0xA0, 0xA1)}
 _LARGE_CODES: Final = {Section.DATA: (0xB0,), Section.AMQP_VALUE: (0xB0, 0xB1)}
 _NULL: Final = 0x40
@@ -184,7 +182,7 @@ class Taken(NamedTuple):
             text = text_of(value)
             if not name or text is None:
                 continue
-            is_taken = name in _RESERVED or name.startswith(APPLICATION_PREFIX)
+            is_taken = name in _RESERVED or name.startswith(_RESERVED_BEGINNINGS)
             headers.append((f"{APPLICATION_PREFIX}{name}" if is_taken else name, text))
         plain = [
             (name.replace("\0", "\ufffd"), value.replace("\0", "\ufffd")) for name, value in headers

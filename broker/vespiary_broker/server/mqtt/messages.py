@@ -32,7 +32,7 @@ from vespiary_codec.wire.mqtt import Property
 from vespiary_codec.wire.mqtt.properties import Properties
 from vespiary_codec.wire.stomp.errors import RemoteProtocolError
 from vespiary_codec.wire.stomp.escapes import escape, unescape
-from vespiary_codec.wire.stomp.properties import TRANSPORT_HEADERS
+from vespiary_codec.wire.stomp.properties import BROKER_HEADERS, TRANSPORT_HEADERS
 
 PROTOCOL: Final = 2
 """Code of the sender's protocol in the journal."""
@@ -54,6 +54,7 @@ _SILENT: Final = frozenset({"destination-type", "JMSExpiration", "_AMQ_DUPL_ID"}
 """Headers of other protocols that mean nothing behind the broker."""
 _TAKEN: Final = _OWN | TRANSPORT_HEADERS | _SILENT
 """Names of headers that a user property does not get."""
+_TAKEN_BEGINNINGS: Final = (USER_PREFIX, *BROKER_HEADERS)
 _PRIORITY_USUAL: Final = 4
 
 
@@ -103,7 +104,7 @@ def _headers_of(properties: Properties, topics: TopicMapping) -> Iterable[tuple[
     for pair in pairs:
         assert isinstance(pair, tuple)
         name, value = pair
-        is_taken = not name or name in _TAKEN or name.startswith(USER_PREFIX)
+        is_taken = not name or name in _TAKEN or name.startswith(_TAKEN_BEGINNINGS)
         yield (USER_PREFIX + name if is_taken else name), value
 
 

@@ -67,6 +67,7 @@ async def send_large(
     except VespiaryError:
         writer.discard()
         raise
+    session.sending.count_dropped(frame)
     writer.on_full = lambda full: is_body_dropped(cycle, message, full)
     writer.on_failed = lambda _: None  # `finish` tells it
     session.storing = writer

@@ -24,6 +24,7 @@ from vespiary_broker.engine.transactions import Outgoing
 from vespiary_broker.server.message_sender import Outcome, Sent
 from vespiary_broker.server.stomp.large_sending import send_from_memory
 from vespiary_codec.wire.stomp import Frame, canonical_properties
+from vespiary_codec.wire.stomp.properties import BROKER_HEADERS
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import Permission, RoutingType
 
@@ -65,6 +66,7 @@ class Sending:
             VespiaryError: The frame is not what it should be, or the message may not be sent.
         """
         message = self.outgoing(frame)
+        self.count_dropped(frame)
         if self._is_large(message):
             return send_from_memory(self._session, self._cycle, frame, message.body)
         transaction = frame.get("transaction")
@@ -77,6 +79,11 @@ class Sending:
             return self._send_waiting(frame, message)
         self._confirm(frame, sent)
         return None
+
+    def count_dropped(self, frame: Frame) -> None:
+        """Count a message whose sender gave it headers that only the broker writes."""
+        if any(name.startswith(BROKER_HEADERS) for name, _ in frame.headers):
+            self._cycle.count_error("broker-header")
 
     def add_member(self, transaction: str, message: Outgoing) -> None:
         """Put a message into a transaction.

@@ -37,6 +37,10 @@ TRANSPORT_HEADERS: Final = frozenset(
 )
 """Headers of a SEND frame that are not handed on: the transfer's, or the broker's own."""
 
+BROKER_HEADERS: Final = ("_AMQ_ORIG_", "_AMQ_REJECT_", "_AMQ_ACTUAL_EXPIRY")
+"""How headers begin by which the broker says where a message was and why it left. It relies on what
+they say, so nothing that a client sends is stored as one of them."""
+
 NATIVE: Final = b"\0"
 """Ends the lines; what is behind it belongs to the sender's protocol."""
 _ESCAPE: Final = re.compile(rb"\\(.)")
@@ -62,7 +66,7 @@ def canonical_properties(frame: Frame) -> bytes:
     lines = [
         f"{escape(name, '1.2')}:{escape(value, '1.2')}\n"
         for name, value in frame.headers
-        if name not in TRANSPORT_HEADERS
+        if name not in TRANSPORT_HEADERS and not name.startswith(BROKER_HEADERS)
     ]
     return "".join(lines).encode()
 

@@ -23,15 +23,24 @@ from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.transfers import Origin
+from vespiary_broker.engine.users import make_user
 from vespiary_broker.engine.wanted import Act, Wanted
 from vespiary_codec.journal.transfer import TransferFlag, TransferMessage, encode_batch
 from vespiary_spec.errors import (
     AddressFull,
     InvalidSelector,
     JournalError,
+    NotPermitted,
     RemoteProtocolError,
 )
-from vespiary_spec.settings import AddressFullPolicy, AddressSettings, Divert, RoutingType
+from vespiary_spec.settings import (
+    AddressFullPolicy,
+    AddressSettings,
+    Divert,
+    Permission,
+    RoutingType,
+    SecuritySettings,
+)
 from vespiary_testkit import product_loop
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.server_rig import ServerRig
@@ -241,7 +250,7 @@ def test_dead_letters_that_have_nowhere_to_go_back_are_told_apart():
         assert (task.messages, task.kept) == (0, 2)
         assert sorted(body or b"" for body in rig.bodies(dead)) == [b"gone", b"never moved"]
 
-    on_rig(check, dead_letter_address="address.dead")
+    on_rig(check, dead_letter_address="address.dead", auto_create_queues=False)
 
 
 def test_more_leave_than_may_be_on_their_way_at_a_time():
@@ -456,7 +465,23 @@ async def retried(rig: ActsRig, queue: Queue) -> Task:
 AUTO: dict[str, Any] = {"auto_create_queues": True, "auto_create_addresses": True}
 
 
-def test_retry_makes_no_queue_and_names_those_that_are_missing():
+def test_retry_makes_queues_that_are_gone_where_sending_would():
+    async def test(rig: ActsRig) -> None:
+        for queue in (await ordinary(rig, "gone"), await rig.queue("second")):
+            task = await retried(rig, queue)
+            assert (task.messages, task.kept, task.kept_reason) == (2, 0, "")
+            made = rig.engine.registry.queues[queue.name]
+            assert made is not queue
+            assert made.address.name == queue.address.name
+            assert made.is_auto_created
+            assert made.key in rig.bindings.values, "it is written before messages go there"
+            assert rig.bodies(made) == [b"0", b"1"]
+            rig.engine.registry.drop_queue(rig.engine.registry.queues["other"])
+
+    on_rig(test, **AUTO)
+
+
+def test_retry_names_queues_that_may_not_be_made():
     async def test(rig: ActsRig) -> None:
         task = await retried(rig, await ordinary(rig, "gone"))
         assert (task.messages, task.kept) == (0, 2)
@@ -470,14 +495,11 @@ def test_retry_makes_no_queue_and_names_those_that_are_missing():
         task = await rig.act("other", Act.RETRY)
         assert (task.messages, task.kept, task.kept_reason) == (2, 0, "")
 
-    on_rig(test, **AUTO)
+    on_rig(test, auto_create_queues=False)
 
 
-def test_retry_names_subscriptions_and_second_queues_of_an_address():
+def test_retry_makes_no_subscription():
     async def test(rig: ActsRig) -> None:
-        task = await retried(rig, await rig.queue("second"))
-        assert "create second --address address.second" in task.kept_reason
-        rig.engine.registry.drop_queue(rig.engine.registry.queues["other"])
         queue = await rig.engine.registry.create_queue("sub", "topic", RoutingType.MULTICAST)
         task = await retried(rig, queue)
         assert (task.messages, task.kept) == (0, 2)
@@ -724,3 +746,66 @@ def test_a_drain_does_not_give_a_subscription_a_second_queue():
         assert await transfers.make_queue(binding, is_durable=True)
 
     on_rig(test)
+
+
+ALL_PERMISSIONS = {permission.value: ("team",) for permission in Permission}
+
+
+def let(rig: ActsRig, **matches: tuple[str, ...]) -> None:
+    """Let the role `team` do everything but what is named, by match."""
+    rig.users = {"alice": make_user("alice", "secret", roles=("team",), iterations=4096)}
+    rules = {"#": (), **{match.replace("_", "."): but for match, but in matches.items()}}
+    rig.engine.registry.permissions.replace(
+        {
+            match: SecuritySettings(**{n: r for n, r in ALL_PERMISSIONS.items() if n not in but})
+            for match, but in rules.items()
+        }
+    )
+
+
+@pytest.mark.parametrize("act", [Act.MOVE, Act.COPY, Act.DEAD_LETTER, Act.EXPIRE])
+def test_messages_go_only_where_the_one_who_asks_may_send(act: Act):
+    async def test(rig: ActsRig) -> None:
+        queue, place = await rig.queue("q"), await ordinary(rig, "place")
+        rig.put(queue, b"x")
+        await rig.flush()
+        let(rig, place=("send",))
+        to = "place" if act in (Act.MOVE, Act.COPY) else ""
+        wanted = Wanted(queue="q", act=act, to=to, user="alice")
+        with pytest.raises(NotPermitted, match="alice has no permission send at the address place"):
+            rig.acts.start(wanted)
+        assert (rig.bodies(queue), rig.bodies(place)) == ([b"x"], [])
+        let(rig)
+        task = await rig.act("q", act, to=to, user="alice")
+        assert (task.messages, rig.bodies(place)) == (1, [b"x"])
+
+    on_rig(test, dead_letter_address="place", expiry_address="place")
+
+
+def test_retry_sends_only_where_the_one_who_asks_may_send():
+    async def test(rig: ActsRig) -> None:
+        other = await rig.queue("other")
+        for name in ("open", "secret", "gone.secret", "gone.unmade", "gone.open"):
+            queue = await ordinary(rig, name)
+            rig.put(queue, name.encode())
+            await rig.act(name, Act.MOVE, to="other")
+            if name.startswith("gone"):
+                rig.engine.registry.drop_queue(queue)
+        let(rig, secret=("send",), gone_secret=("send",), gone_unmade=("create_durable_queue",))
+        task = await rig.act("other", Act.RETRY, user="alice")
+        assert (task.messages, task.kept) == (2, 3)
+        queues = rig.engine.registry.queues
+        assert rig.bodies(queues["open"]) == [b"open"]
+        assert rig.bodies(queues["gone.open"]) == [b"gone.open"]
+        assert rig.bodies(queues["secret"]) == []
+        assert queues["gone.open"].traits.user == "alice"
+        assert sorted(rig.bodies(other), key=str) == [b"gone.secret", b"gone.unmade", b"secret"]
+        reason = task.kept_reason
+        assert "alice has no permission send" in reason
+        assert reason.endswith("that messages came from: secret")
+        assert "there is no queue gone.secret" in reason
+        assert "there is no queue gone.unmade" in reason
+        task = await rig.act("other", Act.RETRY)  # an administrator
+        assert (task.messages, task.kept) == (3, 0)
+
+    on_rig(test, **AUTO)

@@ -57,7 +57,8 @@ def test_a_fully_qualified_destination_belongs_to_its_address():
 
 
 def test_what_is_sent_again_has_an_id_of_its_own():
-    assert resent_headers(message(priority=9), HEADERS) == [
+    moved = {**HEADERS, "_AMQ_ORIG_QUEUE": "orders", "_AMQ_ACTUAL_EXPIRY": "1"}
+    assert resent_headers(message(priority=9), moved) == [
         ("region", "eu"),
         ("original-destination", "/queue/orders"),
         ("_AMQ_DUPL_ID", "replay-3-17-5000"),

@@ -677,7 +677,8 @@ async def test_names_of_queues_are_never_the_same_for_two(rig: MqttRig) -> None:
     [
         (True, "thief", "the queue c.a.b belongs to another client"),
         (False, "thief", "the queue c.a.b belongs to another client"),
-        (True, "c", "the durable subscription c.a.b is in use by another connection"),
+        (True, "c", "the queue c.a.b belongs to a session of another protocol"),
+        (False, "c", "the queue c.a.b belongs to a session of another protocol"),
     ],
 )
 def test_stomp_is_told_why_it_may_not_have_the_queue_of_a_session(
