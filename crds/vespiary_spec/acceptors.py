@@ -452,6 +452,20 @@ class AcceptorBase(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
             maximum=1_000_000,
         ),
     ] = 500
+    dead_peer_timeout: Annotated[
+        int,
+        setting(
+            "A client whose host does not answer for this long is disconnected, and what it held "
+            "goes to others. TCP asks it (keepalive), so a client that is only silent, or that "
+            "reads slowly or not at all, stays. 0 leaves it to the system, which takes 15 minutes "
+            "for data that is not acknowledged and waits for ever for idle clients.",
+            unit=Unit.SECONDS,
+            change=Change.RESTART,
+            special=0,
+            minimum=5,
+            maximum=3600,
+        ),
+    ] = 60
     proxy_protocol: Annotated[
         bool,
         setting(

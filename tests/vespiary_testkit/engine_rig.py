@@ -51,6 +51,10 @@ class FakeOutput:
     def refuse(self, sentence: str) -> None:
         self.refusal = sentence
 
+    def displace(self, consumer: Consumer, sentence: str) -> bool:
+        self.refusal = sentence
+        return False
+
     def frames(self) -> list[Frame]:
         """Return the frames written since the last call."""
         decoder = StompDecoder(role="client")

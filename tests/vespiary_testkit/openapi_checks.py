@@ -87,6 +87,7 @@ def filled_broker() -> MemoryBroker:
                 idle_s=0.5,
                 bytes_in=100,
                 unsent_bytes=0,
+                is_client_closed=False,
             )
         )
         broker.consumer_states += [

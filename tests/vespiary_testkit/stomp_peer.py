@@ -40,12 +40,20 @@ class StompPeer:
         port: Port on loopback.
         version: Version to ask for, once `connect` is called.
         tls: Context, if the port speaks TLS.
+        host: Address of the broker.
+        sock: A socket that is connected to it; None makes one.
     """
 
     def __init__(
-        self, port: int, *, version: Version = "1.2", tls: ssl.SSLContext | None = None
+        self,
+        port: int,
+        *,
+        version: Version = "1.2",
+        tls: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
+        sock: socket.socket | None = None,
     ) -> None:
-        self.socket: socket.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
+        self.socket: socket.socket = sock or socket.create_connection((host, port), TIMEOUT_S)
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self.version: Version = version

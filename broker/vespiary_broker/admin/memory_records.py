@@ -27,6 +27,7 @@ class AddressMemory(Record, frozen=True):
         is_full: Whether its policy holds now.
         is_paging: Whether its messages are to leave the memory.
         blocked_producers: Producers that wait for it.
+        blocked_producers_closed: Those of them whose clients have closed their side.
         dropped: Messages dropped because it was full.
         page_full_policy: What becomes of messages while memory and pages are full; None for none.
         is_page_full: Whether its pages may not grow.
@@ -45,6 +46,7 @@ class AddressMemory(Record, frozen=True):
     is_full: bool
     is_paging: bool
     blocked_producers: int
+    blocked_producers_closed: int
     dropped: int
     page_full_policy: str | None
     is_page_full: bool
@@ -67,6 +69,7 @@ class Memory(Record, frozen=True):
         page_full_addresses: Addresses whose pages may not grow: page-limit-* is reached.
         page_modes: How often an address began to page.
         blocked_producers: Producers that wait.
+        blocked_producers_closed: Those of them whose clients have closed their side.
         waits: How often a producer began to wait.
         refused: Messages and transactions refused because an address was full.
         dropped: Messages dropped because an address was full.
@@ -81,6 +84,7 @@ class Memory(Record, frozen=True):
     page_full_addresses: int
     page_modes: int
     blocked_producers: int
+    blocked_producers_closed: int
     waits: int
     refused: int
     dropped: int
@@ -118,6 +122,11 @@ def metrics_of(memory: Memory, addresses: Iterable[AddressMemory], prefix: str) 
             "Producers that wait because an address is full.",
             memory.blocked_producers,
         ),
+        (
+            "blocked_producers_closed",
+            "Blocked producers whose clients have closed their side of the connection.",
+            memory.blocked_producers_closed,
+        ),
     ):
         if value is not None:
             yield GaugeMetricFamily(f"{prefix}_{name}", text, value=value)
@@ -150,6 +159,11 @@ def _of_addresses(addresses: tuple[AddressMemory, ...], prefix: str) -> Iterator
         ("page_limit_bytes", "page_limit_bytes", "What its page files may take."),
         ("page_limit_messages", "page_limit_messages", "What a queue may have in pages."),
         ("blocked_producers", "blocked_producers", "Producers that wait for the address."),
+        (
+            "blocked_producers_closed",
+            "blocked_producers_closed",
+            "Those of them whose clients have closed their side of the connection.",
+        ),
     ):
         gauge = GaugeMetricFamily(f"{prefix}_address_{name}", text, labels=("address",))
         for address in addresses:

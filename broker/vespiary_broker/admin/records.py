@@ -202,6 +202,7 @@ class Connection(Record, frozen=True):
         idle_s: Seconds since something was heard from it.
         bytes_in: Bytes received.
         unsent_bytes: Bytes that wait to be sent.
+        is_client_closed: Whether its client has closed its side, and what it sent waits for room.
     """
 
     id: int
@@ -215,6 +216,7 @@ class Connection(Record, frozen=True):
     idle_s: float
     bytes_in: int
     unsent_bytes: int
+    is_client_closed: bool
 
 
 class Consumer(Record, frozen=True):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from vespiary_broker.admin.access import Access
 from vespiary_broker.admin.first_bytes import FirstBytes, Take, is_head_whole, is_probe
 from vespiary_broker.admin.ports import Broker
+from vespiary_broker.server.dead_peers import set_keepalive
 from vespiary_broker.server.listener import not_listening
 from vespiary_broker.server.web_pages import is_loopback
 from vespiary_spec.errors import ConfigError
@@ -35,6 +36,9 @@ WAITING_MIN: Final = 16
 """Connections that may be about to say what they are, even while all connections are taken."""
 IDLE_S: Final = 15.0
 """A connection without a request, or with one that is not complete, ends after this time."""
+_DEAD_PEER_S: Final = 60
+"""A connection whose host does not answer for this long ends. That of a WebSocket gets what its
+acceptor says."""
 _SWEEP_S: Final = 5.0
 _PATIENCE_S: Final = 0.5
 """How long the broker's start is given precedence."""
@@ -160,9 +164,11 @@ class AdminServer:
                 self.host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
             family, _, _, _, address = found[0]
-            return socket.create_server(address, family=family, backlog=128)
+            listening = socket.create_server(address, family=family, backlog=128)
+            set_keepalive(listening, _DEAD_PEER_S)  # accepted sockets inherit it
         except (OSError, UnicodeError) as error:
             raise not_listening(error, self.host, self._port, path="admin") from error
+        return listening
 
     async def _serve(self, listening: socket.socket, stopping: asyncio.Event) -> None:
         """Answer until `stopping`."""

@@ -25,6 +25,7 @@ class AddressMemoryState:
     is_full: bool
     is_paging: bool
     blocked_producers: int
+    blocked_producers_closed: int
     dropped: int
     page_full_policy: str | None
     is_page_full: bool
@@ -47,6 +48,7 @@ class MemoryState:
     page_full_addresses: int
     page_modes: int
     blocked_producers: int
+    blocked_producers_closed: int
     waits: int
     refused: int
     dropped: int
@@ -68,6 +70,7 @@ def address_memory(engine: Engine, cycle: Cycle, name: str) -> AddressMemoryStat
         is_full=facts.is_full,
         is_paging=facts.is_paging,
         blocked_producers=cycle.producers.count_for(name),
+        blocked_producers_closed=cycle.producers.closed_count_for(name),
         dropped=engine.memory.counts.dropped[name],
         page_full_policy=str(pages.policy) if pages is not None else None,
         is_page_full=pages is not None and pages.is_full,
@@ -92,6 +95,7 @@ def memory_state(engine: Engine, cycle: Cycle) -> MemoryState:
         page_full_addresses=memory.page_full_count,
         page_modes=memory.counts.page_modes,
         blocked_producers=cycle.producers.count,
+        blocked_producers_closed=cycle.producers.closed_count,
         waits=cycle.producers.waits,
         refused=memory.counts.refused,
         dropped=memory.counts.dropped.total(),

@@ -169,6 +169,7 @@ class ConnectionState:
         idle_s: Seconds since something was heard from it.
         bytes_in: Bytes received.
         unsent_bytes: Bytes that wait to be sent.
+        is_client_closed: Whether its client has closed its side, and what it sent waits for room.
     """
 
     id: int
@@ -182,6 +183,7 @@ class ConnectionState:
     idle_s: float
     bytes_in: int
     unsent_bytes: int
+    is_client_closed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,6 +363,7 @@ def connection_state(connection: Connection, now_s: float) -> ConnectionState:
         idle_s=now_s - connection.heard_at_s,
         bytes_in=connection.bytes_in,
         unsent_bytes=connection.unsent_bytes,
+        is_client_closed=connection.is_client_closed,
     )
 
 

@@ -98,3 +98,14 @@ class Output(Protocol):
 
     def refuse(self, sentence: str) -> None:
         """Tell the client why its connection ends, and end it."""
+
+    def displace(self, consumer: Consumer, sentence: str) -> bool:
+        """Close a consumer because its client has come again by another connection.
+
+        Args:
+            consumer: The consumer.
+            sentence: What the client is told.
+
+        Returns:
+            Whether it is closed; what it held is back in its queue then.
+        """

@@ -55,6 +55,8 @@ class SubscriptionRequest:
         is_exclusive: Whether it is to be the only one that is served.
         is_no_local: Whether it does not want what its own session sends; for topics.
         encode: As of `Consumer`; `version` is 0 then.
+        on_admitted: Called just before the consumer is made, when nothing but a limit can refuse
+            it any more: what it replaces goes then. None: it replaces nothing.
     """
 
     destination: Destination
@@ -71,6 +73,7 @@ class SubscriptionRequest:
     is_exclusive: bool = False
     is_no_local: bool = False
     encode: Callable[[bytes], bytes] | None = None
+    on_admitted: Callable[[], None] | None = None
 
 
 def durable_queue(registry: Registry, client_id: str, durable_name: str) -> Queue | None:
@@ -142,12 +145,11 @@ async def open_subscription(
         match = None  # its filter is the selector
     if queue.is_deleted:
         raise RemoteProtocolError(f"the queue {queue.name} was deleted meanwhile")
-    if queue.client_id and queue.consumers:
-        raise RemoteProtocolError(
-            f"the durable subscription {queue.name} is in use by another connection",
-            cure="close that one first, or use another client-id or name",
-        )
     check_not_streamed(queue)
+    if request.on_admitted is not None:
+        request.on_admitted()
+    if queue.client_id and queue.consumers:
+        _displace(queue, request, output)
     registry.usage.check_consumers(queue)
     registry.limits.check_subscription()  # others may have come meanwhile
     settings = registry.settings_for(queue.address.name)
@@ -180,6 +182,30 @@ async def open_subscription(
         queue.examined = ExaminedQueue(core, queue, registry.judge)
     registry.usage.consumer_opened(consumer)
     return consumer
+
+
+def _displace(queue: Queue, request: SubscriptionRequest, output: Output) -> None:
+    """Take a durable subscription from an earlier connection of the same client and user.
+
+    A client that comes again has lost that connection, which the broker may not know yet.
+
+    Raises:
+        RemoteProtocolError: It is in use by another user or client, by the same connection, or by
+            a protocol that does not give it away.
+    """
+    sentence = (
+        f"the durable subscription {queue.name} was taken over by another connection with the "
+        "same user and client id"
+    )
+    is_own = queue.client_id == request.client_id
+    for consumer in list(queue.consumers):
+        is_own = is_own and consumer.user == request.destination.user and not consumer.is_trusted
+        is_other = consumer.output.handle != output.handle
+        if not (is_own and is_other and consumer.output.displace(consumer, sentence)):
+            raise RemoteProtocolError(
+                f"the durable subscription {queue.name} is in use by another connection",
+                cure="close that one first, or use another client-id or name",
+            )
 
 
 def check_connection(place: Address | Queue | None, handle: int | None) -> None:

@@ -9,7 +9,7 @@ connections. Must never decide who waits: that is `engine.address_memory`. Calle
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Final
 
 from vespiary_broker.engine.address_memory import AddressMemory, AddressState
@@ -42,6 +42,19 @@ class BlockedProducers:
         """Return how many wait for one address."""
         return sum(
             len(waiting) for state, waiting in self._waiting.items() if state.name == address
+        )
+
+    @property
+    def closed_count(self) -> int:
+        """Producers that wait though their clients have closed their side of the connection."""
+        return sum(map(_closed_among, self._waiting.values()))
+
+    def closed_count_for(self, address: str) -> int:
+        """Return how many of those wait for one address."""
+        return sum(
+            _closed_among(waiting)
+            for state, waiting in self._waiting.items()
+            if state.name == address
         )
 
     async def wait(self, state: AddressState, producer: Hashable) -> None:
@@ -92,3 +105,7 @@ class BlockedProducers:
             waiting.pop(producer, None)
             if not waiting:
                 del self._waiting[state]
+
+
+def _closed_among(waiting: Iterable[Hashable]) -> int:
+    return sum(getattr(producer, "is_client_closed", False) for producer in waiting)

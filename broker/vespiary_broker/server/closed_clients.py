@@ -6,16 +6,20 @@ other queues belongs to other consumers. Linux tells the end of the peer's side 
 so an epoll descriptor of its own, which the loop reads, has the sockets of those that wait. Must
 never read from a socket, nor watch one that is read. Called by `cycle`; owner: the event loop.
 
-The end comes behind bytes that nobody reads as long as the kernel has room for these: a client that
-died with more on its way than that is seen when the broker writes to it next.
+The end comes behind bytes that nobody reads as long as the kernel has room for these. A client that
+died with more on its way than that, or closed and was gone in both directions before it could be
+told, is found by keepalive (`dead_peers`): its host answers with a reset, or not at all.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import select
-from collections.abc import Iterator
+import sys
+import termios
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Protocol
 
@@ -31,10 +35,12 @@ class Watched(Protocol):
     Attributes:
         peer: Where it comes from.
         descriptor: That of its socket; -1 without one.
+        is_client_closed: Whether its client has closed its side while it was not read.
     """
 
     peer: str
     descriptor: int
+    is_client_closed: bool
 
     def abort(self) -> None:
         """Cut it off."""
@@ -51,10 +57,14 @@ class ClosedClients:
 
     Args:
         loop: The event loop.
+        on_gone: Called for each connection that is cut off.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_gone: Callable[[], None] = lambda: None
+    ) -> None:
         self._loop = loop
+        self._on_gone = on_gone
         self._epoll: select.epoll | None = None
         self._watched: dict[int, tuple[Watched, bool]] = {}
 
@@ -120,6 +130,29 @@ class ClosedClients:
         assert self._epoll is not None
         for descriptor, events in self._epoll.poll(0):
             connection, is_consuming = self._watched.get(descriptor, (None, False))
-            if connection is not None and (events & _GONE or is_consuming):
-                log.info("client closed while it waited peer=%s", connection.peer)
+            if connection is None:
+                continue
+            is_first = not connection.is_client_closed
+            connection.is_client_closed = True
+            if events & _GONE or is_consuming:
+                log.info(
+                    "client is gone, and its connection was not read peer=%s unread_bytes=%s; "
+                    "what it sent and was not confirmed is dropped",
+                    connection.peer, _unread_bytes(descriptor),
+                )  # fmt: skip
+                self._on_gone()
                 connection.abort()
+            elif is_first:
+                log.info(
+                    "client closed its side while it waits peer=%s unread_bytes=%s; what it sent "
+                    "is taken when there is room, if its host is still there then",
+                    connection.peer, _unread_bytes(descriptor),
+                )  # fmt: skip
+
+
+def _unread_bytes(descriptor: int) -> int:
+    """Return how many bytes of a socket were not read; -1 if it does not say."""
+    try:
+        return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4), sys.byteorder)
+    except OSError:
+        return -1

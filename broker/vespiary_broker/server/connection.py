@@ -21,6 +21,7 @@ from vespiary_broker.server.certificates import certificate_user
 from vespiary_broker.server.closed_clients import descriptor_of
 from vespiary_broker.server.connection_state import State
 from vespiary_broker.server.cycle import Cycle
+from vespiary_broker.server.dead_peers import is_vanished
 from vespiary_broker.server.deadline import Deadline
 from vespiary_broker.server.detection import Foreign, detect
 from vespiary_broker.server.ending import LINGER_S, Ending
@@ -67,10 +68,12 @@ class Connection(asyncio.BufferedProtocol):
         self.handle = -1
         self.peer = peer
         self.descriptor = -1
+        self.is_client_closed = False  # its client closed its side while it was not read
         self.is_write_paused = False
         self.bytes_in = 0
         self.heard_at_s = self.written_at_s = 0.0
         self.connected_at_s = 0.0
+        self.settled_at_s = self.unanswered_since_s = 0.0  # as `dead_peers` has seen it
         self.handler: ProtocolHandler | None = None
         self.framing: Framing | None = None  # what is sent is wrapped by it
         self.listener = listener
@@ -163,7 +166,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give back everything that the connection had."""
-        if exc is not None:
+        if is_vanished(exc):
+            self._note_dead()
+        elif exc is not None:
             log.debug("connection lost peer=%s reason=%r", self.peer, str(exc))
         self._state = State.CLOSED
         for timer in self._timers.values():
@@ -372,6 +377,36 @@ class Connection(asyncio.BufferedProtocol):
         """Cut the connection off."""
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def dead_peer_timeout_s(self) -> int:
+        """Seconds without an answer of the peer's host after which it counts as gone; 0: never."""
+        return self.listener.acceptor.dead_peer_timeout
+
+    def end_dead(self) -> None:
+        """Cut the connection off: its peer vanished."""
+        self._note_dead()
+        self.abort()
+
+    def _note_dead(self) -> None:
+        self._cycle.count_error("dead-peer")
+        log.info("client vanished, its host does not answer peer=%s", self.peer)
+
+    def displace(self, consumer: Consumer, sentence: str) -> bool:
+        """Close a consumer because its client came again; False: its protocol has no such thing.
+
+        Args:
+            consumer: The consumer, of this connection.
+            sentence: What the client is told.
+        """
+        if self.handler is None or not self.handler.displace(consumer, sentence):
+            return False
+        self._cycle.count_error("taken-over")
+        log.info(
+            "consumer taken over by another connection peer=%s queue=%s",
+            self.peer, consumer.queue.name,
+        )  # fmt: skip
+        return not consumer.is_open
 
     # --- what the handler uses --------------------------------------------------------------------
 

@@ -15,16 +15,19 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.ports import Journal, Spawn
 from vespiary_broker.engine.subscriptions import forbidden_consumers
 from vespiary_broker.server.amqp.annotations import ChangedAnnotations
+from vespiary_broker.server.amqp.receivers import Receivers
 from vespiary_broker.server.amqp.unsettled import DurableLinks
 from vespiary_broker.server.blocked_producers import BlockedProducers
 from vespiary_broker.server.buffers import SharedBuffer
 from vespiary_broker.server.closed_clients import ClosedClients
+from vespiary_broker.server.dead_peers import DeadPeers
 from vespiary_broker.server.deadline import Deadline
 from vespiary_broker.server.fate_clock import FateClock
 from vespiary_broker.server.reaping import Reaping
@@ -76,6 +79,7 @@ class Cycle:
         self.frames = 0
         self.annotations = ChangedAnnotations()
         self.durable_links = DurableLinks(self)
+        self.receivers = Receivers()
         self.connections_total = 0
         self.failure = ""
         self.is_stopping = False
@@ -87,7 +91,9 @@ class Cycle:
         self._recheck: list[Connection] = []
         self._space: dict[Connection | None, list[asyncio.Future[None]]] = {}
         self.producers = BlockedProducers(engine.memory)
-        self.closed_clients = ClosedClients(self.loop)
+        self.closed_clients = ClosedClients(
+            self.loop, partial(self.count_error, "gone-while-waiting")
+        )
         self.turns = Turns(self.loop, spawn, self.closed_clients, lambda: self._journal.is_writing)
         self._passwords = ThreadPoolExecutor(1, "passwords")
         self._fate_clock = FateClock(engine.fates, self.loop, self.touch)
@@ -97,6 +103,8 @@ class Cycle:
         self._scan: asyncio.TimerHandle | None = None
         self._reaping = Reaping(engine.reaper, self.loop, self.touch)
         self._measuring = Reaping(engine.slow_consumers, self.loop, self.touch)
+        dead_peers = DeadPeers(self.connections.values, self.loop.time)
+        self._seeking = Reaping(dead_peers, self.loop, self.touch)
 
     def start(self) -> None:
         """Begin to watch for connections that send too slowly, and transactions without end."""
@@ -104,6 +112,7 @@ class Cycle:
         self._scan_transactions()
         self._reaping.start()
         self._measuring.start()
+        self._seeking.start()
         self.touch()  # what was restored may be due, or have expired
 
     def settings_changed(self) -> None:
@@ -130,6 +139,7 @@ class Cycle:
                 timer.cancel()
         self._reaping.close()
         self._measuring.close()
+        self._seeking.close()
         self._let_go_on()
         self.turns.close()
         self.producers.let_go_all()

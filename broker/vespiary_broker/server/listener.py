@@ -11,13 +11,16 @@ import errno
 import os
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vespiary_broker.server.address_limits import KIND, AddressLimits
 from vespiary_broker.server.certificates import Certificate, user_of_certificate
+from vespiary_broker.server.closed_clients import descriptor_of
 from vespiary_broker.server.connection import Connection
+from vespiary_broker.server.dead_peers import borrowed, set_keepalive
 from vespiary_broker.server.gate import Gate
 from vespiary_broker.server.handshakes import Handshakes
 from vespiary_broker.server.protocol_handler import sentence_of
@@ -209,6 +212,9 @@ class Listener:
         connection = Connection(cycle, self, peer)
         if not is_counted:
             self.addresses.exempt(connection)
+        if self.is_http and (descriptor := descriptor_of(transport)) >= 0:
+            with suppress(OSError), borrowed(descriptor) as sock:  # it may be gone already
+                set_keepalive(sock, self.acceptor.dead_peer_timeout)
         # Reading begins again, since loops read differently for a protocol with a buffer.
         transport.pause_reading()
         transport.set_protocol(connection)
@@ -238,10 +244,14 @@ class Listener:
         assert self._cycle is not None
         cycle = self._cycle
         is_gated = context is not None or self.acceptor.proxy_protocol
-        return await cycle.loop.create_server(
+        server = await cycle.loop.create_server(
             lambda: Gate(cycle, self, context) if is_gated else Connection(cycle, self),
             **place if "sock" in place else {**place, "reuse_address": True},
         )
+        for each in server.sockets:
+            with borrowed(each.fileno()) as sock:  # accepted ones inherit it
+                set_keepalive(sock, self.acceptor.dead_peer_timeout)
+        return server
 
     async def reload_tls(self) -> bool:
         """Take the TLS files as they are now for connections to come; those that are open stay.

@@ -111,6 +111,17 @@ class ProtocolHandler(Protocol):
     def expire_transactions(self, before_s: float) -> int:
         """Roll back what was begun before a time; return how many."""
 
+    def displace(self, consumer: Consumer, sentence: str) -> bool:
+        """Close a consumer whose client has come again by another connection.
+
+        Args:
+            consumer: The consumer.
+            sentence: What the client is told.
+
+        Returns:
+            False if the protocol has no such thing: the consumer stays.
+        """
+
     def refusal(self, error: VespiaryError, cause: object) -> Refusal:
         """Return the last words to a client that did something wrong.
 

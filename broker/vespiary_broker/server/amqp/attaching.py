@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from vespiary_broker.engine.core import AckMode
@@ -35,6 +36,7 @@ from vespiary_broker.server.amqp.browsing import open_browser
 from vespiary_broker.server.amqp.conditions import Condition, Refused
 from vespiary_broker.server.amqp.coordinating import CoordinatorLink
 from vespiary_broker.server.amqp.links import Link, RefusedLink
+from vespiary_broker.server.amqp.receivers import Identity
 from vespiary_broker.server.amqp.receiving import IncomingLink
 from vespiary_broker.server.amqp.recovering import DurableIncomingLink, open_durable
 from vespiary_broker.server.amqp.recovering import is_durable as is_durable_sender
@@ -257,8 +259,14 @@ async def _outgoing(session: AmqpSession, asked: Attach) -> Link:
         )
     elif is_browsed:
         return await open_browser(session, link, request)
+    identity, receivers = None, session.cycle.receivers
+    if "shared" not in source.capabilities:
+        identity = Identity(handler.user, handler.client_id, link.name)
+        request = replace(request, on_admitted=partial(receivers.steal, identity))
     consumer = await open_subscription(session.cycle.core, registry, session.connection, request)
     link.begin(consumer, (asked.unsettled or {}) if consumer.queue.is_durable else {})
+    if identity is not None:
+        receivers.take(identity, link)
     return link
 
 
@@ -313,17 +321,31 @@ async def _subscription(
     queue = durable_queue(registry, handler.client_id, link.name)
     if queue is not None:
         registry.owners.check(queue, handler.user)
-    if queue is not None and queue.consumers:
-        raise Refused(
-            Condition.RESOURCE_LOCKED,
-            f"the durable subscription {queue.name} is in use by another link",
-            cure="detach that one first",
-        )
+        _displace(session, queue)
     if queue is not None and _is_changed(queue, request):
         # As JMS has it: another selector or topic is another subscription of the same name.
         await _delete_durable(session, link.name)
     link.on_detached = lambda: _delete_durable(session, link.name)
     return replace(request, durable_name=link.name)
+
+
+def _displace(session: AmqpSession, queue: Queue) -> None:
+    """Take a durable subscription from the link that its client has attached before.
+
+    Raises:
+        Refused: It is another user's, or another client's.
+    """
+    handler = session.handler
+    sentence = f"the durable subscription {queue.name} was attached again by its client"
+    is_own = queue.client_id == handler.client_id
+    for consumer in list(queue.consumers):
+        is_own = is_own and consumer.user == handler.user and not consumer.is_trusted
+        if not is_own or not consumer.output.displace(consumer, sentence):
+            raise Refused(
+                Condition.RESOURCE_LOCKED,
+                f"the durable subscription {queue.name} is in use by another link",
+                cure="detach that one first",
+            )
 
 
 def _is_changed(queue: Queue, request: SubscriptionRequest) -> bool:

@@ -223,6 +223,10 @@ class AmqpHandler:
         """Roll back what was declared before a time; return how many."""
         return self.transactions.expire(before_s)
 
+    def displace(self, consumer: Consumer, sentence: str) -> bool:
+        """Detach the link of a consumer whose client has come again; what it held goes back."""
+        return any(session.displace(consumer, sentence) for session in self._sessions.values())
+
     def refusal(self, error: VespiaryError, cause: object) -> Refusal:  # noqa: ARG002
         """Return a close for what the client did, behind what has to stand before it."""
         kind = error.violation.value if isinstance(error, WireError) else type(error).__name__

@@ -35,6 +35,7 @@ from vespiary_codec.wire.amqp.values import UInt
 from vespiary_spec.errors import VespiaryError
 
 if TYPE_CHECKING:
+    from vespiary_broker.server.amqp.receivers import Identity
     from vespiary_broker.server.amqp.session import AmqpSession
 
 _DRAIN_LOOK_S: Final = 0.01
@@ -49,6 +50,7 @@ class OutgoingLink(Link):
 
     Attributes:
         consumer: Its consumer; None until `begin`.
+        identity: What it is known by among all connections (`Receivers`); None: it is not.
         held: Ids of the deliveries that are not settled, by the message's sequence; the core's are
             not among them.
         credit: Messages that the client takes now.
@@ -67,6 +69,7 @@ class OutgoingLink(Link):
     def __init__(self, session: AmqpSession, asked: Attach, answer: Attach) -> None:
         super().__init__(session, asked)
         self.consumer: Consumer | None = None
+        self.identity: Identity | None = None
         self.held: dict[int, int] = {}
         self.credit = 0
         self.is_pre_settled = asked.snd_settle_mode == _PRE_SETTLED
@@ -417,6 +420,7 @@ class OutgoingLink(Link):
         if consumer is None or not self.is_open:
             return
         self.is_open = False
+        self.session.cycle.receivers.leave(self)
         if self._large is not None:
             self._large.cut()
         session = self.session

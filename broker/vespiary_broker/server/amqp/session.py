@@ -234,6 +234,19 @@ class AmqpSession:
         self.flush()
         return link.detach(asked)
 
+    def displace(self, consumer: Consumer, sentence: str) -> bool:
+        """Detach the link of a consumer, if it has it: another link of its client took its place.
+
+        Args:
+            consumer: The consumer.
+            sentence: What the client is told.
+        """
+        for link in self._links.values():
+            if isinstance(link, OutgoingLink) and link.consumer is consumer:
+                link.detach_for(told(Condition.STOLEN, sentence))
+                return True
+        return False
+
     def forget(self, link: Link) -> None:
         """Let the name of a link be used again that this side has detached."""
         key = (link.name, link.client_role)

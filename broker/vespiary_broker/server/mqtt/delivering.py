@@ -75,6 +75,7 @@ class WindowOutput:
         self.write = connection.write
         self.stream = connection.stream
         self.refuse = connection.refuse
+        self.displace = connection.displace
 
     @property
     def handle(self) -> int:

@@ -172,6 +172,10 @@ class MqttHandler:
         """Return 0: MQTT has no transactions."""
         return 0
 
+    def displace(self, consumer: Consumer, sentence: str) -> bool:  # noqa: ARG002
+        """Return False: an MQTT session goes as a whole to a connection of its client id."""
+        return False
+
     def refusal(self, error: VespiaryError, cause: object) -> Refusal:  # noqa: ARG002
         """Return the last packet for what the client did: CONNACK, DISCONNECT, or none."""
         code = reason_of(error)

@@ -107,6 +107,12 @@ class StompHandler:
         """Roll back what was begun before a time; return how many."""
         return self.session.expire_transactions(before_s)
 
+    def displace(self, consumer: Consumer, sentence: str) -> bool:  # noqa: ARG002 (all go)
+        """End the connection, whose client has come again: STOMP cannot end a single consumer."""
+        self._connection.refuse(sentence)
+        self.close()  # it may be gone, and not have been seen to yet
+        return True
+
     def refusal(self, error: VespiaryError, cause: object) -> Refusal:
         """Return the ERROR frame for what the client did."""
         kind = error.violation.value if isinstance(error, StompError) else type(error).__name__

@@ -333,6 +333,10 @@ class WebSocketHandler:
         """Roll back what was begun before a time; return how many."""
         return 0 if self._inner is None else self._inner.expire_transactions(before_s)
 
+    def displace(self, consumer: Consumer, sentence: str) -> bool:
+        """Close a consumer whose client has come again."""
+        return self._inner is not None and self._inner.displace(consumer, sentence)
+
     def large_start(self, consumer: Consumer, given: LargeDelivery) -> LargeStart | None:
         """Return how a large message is sent; None: it is not, and was seen to."""
         assert self._inner is not None

@@ -52,6 +52,7 @@ def filled_broker() -> MemoryBroker:
             idle_s=0.0,
             bytes_in=0,
             unsent_bytes=0,
+            is_client_closed=False,
         )
     )
     return broker

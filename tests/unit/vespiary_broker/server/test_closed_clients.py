@@ -22,6 +22,7 @@ class Waiting:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.aborts = 0
+        self.is_client_closed = False
 
     def abort(self) -> None:
         self.aborts += 1

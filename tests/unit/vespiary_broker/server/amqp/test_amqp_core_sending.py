@@ -184,7 +184,7 @@ async def test_annotations_are_not_lost_on_another_link(rig: ServerRig) -> None:
     await fill(rig, *plain(1, 2))
     peer, other = await client(rig), await client(rig)
     await peer.receiver("/queue/a", credit=1)
-    await other.receiver("/queue/a")
+    await other.receiver("/queue/a", name="other")
     encodings = Encodings(link_of(other))
     peer.messages()
     peer.settle(0, state=Modified(message_annotations={Symbol("x-why"): "later"}))

@@ -552,16 +552,6 @@ async def test_a_durable_subscription_is_deleted_by_its_name_alone(rig: ServerRi
     assert peer.one(Detach).error.condition == "amqp:not-found"
 
 
-@with_rig()
-async def test_a_subscription_in_use_is_locked(rig: ServerRig) -> None:
-    source = Source(address="/topic/t", durable=UInt(2), expiry_policy=Symbol("never"))
-    first, second = await client(rig), await client(rig)
-    await first.receiver("/topic/t", source=source, name="sub")
-    answer = await second.receiver("/topic/t", source=source, name="sub")
-    assert answer.source is None
-    assert second.one(Detach).error.condition == "amqp:resource-locked"
-
-
 @pytest.mark.parametrize("is_global", [False, True])
 @with_rig()
 async def test_shared_subscriptions(rig: ServerRig, is_global: bool) -> None:

@@ -154,6 +154,35 @@ async def test_unsettled_outcomes_are_settled_by_the_commit(rig: ServerRig) -> N
 
 
 @with_rig()
+async def test_a_stolen_link_takes_its_acknowledgements_out_of_a_transaction(
+    rig: ServerRig,
+) -> None:
+    peer = await client(rig)
+    await peer.sender("/queue/a")
+    for number in range(3):
+        peer.send(message(b"%d" % number))
+    await rig.flush()
+    peer.all(Disposition)
+    await peer.receiver("/queue/a", handle=2, name="mine", credit=3)
+    assert [body[-1:] for _, body in peer.messages()] == [b"0", b"1", b"2"]
+    number = await declare(peer)
+    peer.settle(0, 1, TransactionalState(txn_id=number, outcome=Accepted()))
+    await rig.flush()
+    other = await client(rig)
+    await other.receiver("/queue/a", handle=2, name="mine", credit=5)
+    await rig.flush()
+    assert peer.one(Detach).error.condition == "amqp:link:stolen"
+    assert [body[-1:] for _, body in other.messages()] == [b"0", b"1", b"2"]
+    state = await discharge(peer, number)
+    assert isinstance(state, Rejected)
+    assert "not held by subscription" in state.error.description
+    other.settle(0, 2, Accepted())
+    await rig.flush()
+    found = statistics(rig)
+    assert (found.acknowledged, found.ready, found.delivering) == (3, 0, 0)
+
+
+@with_rig()
 async def test_a_message_that_is_refused_fails_the_commit(rig: ServerRig) -> None:
     peer = await client(rig)
     await peer.sender("/queue/a")
