@@ -26,6 +26,7 @@ from vespiary_spec.model import FieldModel, Spelling, fields_of, spell, unwrap
 from vespiary_spec.object_metadata import check_metadata
 from vespiary_spec.per_broker import PerBroker
 from vespiary_spec.pod_checks import check_pods
+from vespiary_spec.regular_files import read_regular
 from vespiary_spec.resources import Broker, BrokerAcceptor, TlsSecret
 from vespiary_spec.security_checks import check_security_settings
 from vespiary_spec.service_checks import check_services
@@ -79,7 +80,7 @@ def read_yaml(path: Path) -> Any:
         UnreadableConfig: The file cannot be read, is no UTF-8 or no usable YAML.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode("utf-8")
     except OSError as error:
         raise UnreadableConfig(
             f"the file cannot be read: {error.strerror or error}", path=str(path)

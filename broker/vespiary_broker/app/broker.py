@@ -47,6 +47,7 @@ from vespiary_broker.app.paging import begin_paging, open_pager
 from vespiary_broker.app.preflight import check_start
 from vespiary_broker.app.recovery_progress import RecoveryProgress
 from vespiary_broker.app.reloading import Reloading, Running
+from vespiary_broker.app.start_interruption import StartInterruption
 from vespiary_broker.app.tasks import Tasks
 from vespiary_broker.app.users_file import MARK_NAME, UsersFile, closed_reason
 from vespiary_broker.engine.engine import Engine, make_engine
@@ -174,16 +175,24 @@ class BrokerApp(Administration):
             VespiaryError: The broker could not start; says why.
         """
         loop = asyncio.get_running_loop()
+        start = StartInterruption(loop)
+
+        def stop() -> None:
+            self.request_stop()
+            start.ask()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.request_stop)
+            loop.add_signal_handler(number, stop)
         loop.add_signal_handler(signal.SIGHUP, self.request_reload)
         try:
             async with self.running():
+                start.over()
                 await self._stop.wait()
         except (JournalLocked, EngineUnavailable):
             if not self._stop.is_set():  # else it was waiting when it was told to stop
                 raise
         finally:
+            start.over()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
         return exit_code(self._failure)

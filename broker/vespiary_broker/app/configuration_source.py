@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vespiary_spec.regular_files import read_regular
 from vespiary_spec.settings import Configuration
 
 
@@ -39,7 +40,7 @@ def digests_of(files: Iterable[Path]) -> dict[str, str]:
     found = {}
     for path in files:
         try:
-            found[str(path)] = hashlib.sha256(path.read_bytes()).hexdigest()
+            found[str(path)] = hashlib.sha256(read_regular(path)).hexdigest()
         except OSError:
             found[str(path)] = ""
     return found

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vespiary_spec.errors import ConfigError
+from vespiary_spec.regular_files import read_regular
 
 SUBJECT_CHARACTERS_MAX = 200
 
@@ -45,7 +46,7 @@ def read_certificate(path: str, acceptor: str) -> Certificate:
     from cryptography.hazmat.primitives.hashes import SHA256
 
     try:
-        found = x509.load_pem_x509_certificate(Path(path).read_bytes())
+        found = x509.load_pem_x509_certificate(read_regular(Path(path)))
         return Certificate(
             subject=found.subject.rfc4514_string()[:SUBJECT_CHARACTERS_MAX],
             not_after_s=int(found.not_valid_after_utc.timestamp()),

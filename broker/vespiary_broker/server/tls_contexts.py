@@ -12,6 +12,7 @@ from typing import Final
 
 from vespiary_broker.server.certificates import Certificate, read_certificate
 from vespiary_spec.errors import ConfigError
+from vespiary_spec.regular_files import read_regular
 from vespiary_spec.settings import AcceptorTls
 
 
@@ -101,7 +102,7 @@ def _read_files(path: str, *names: str) -> list[bytes]:
     found = []
     for name in names:
         try:
-            found.append(Path(name).read_bytes())
+            found.append(read_regular(Path(name)))
         except OSError as error:
             raise ConfigError(f"cannot read {name}: {error.strerror}", path=path) from error
     return found

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from vespiary_spec.errors import NativeError
+from vespiary_spec.regular_files import NotRegular, open_regular
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -102,7 +103,7 @@ class OsFile:
     def __init__(self, path: Path, flags: int, guard: Callable[[], None] = lambda: None) -> None:
         self._path = path
         self._guard = guard
-        self._fd = _call("cannot open the file", path, os.open, path, flags, FILE_MODE)
+        self._fd = _call("cannot open the file", path, open_regular, path, flags, FILE_MODE)
 
     @property
     def path(self) -> Path:
@@ -238,10 +239,9 @@ class Disk:
         Durability: none before the target is flushed.
         """
         self._guard()
-        flags = os.O_CLOEXEC
-        from_fd = _call("cannot open the file", source, os.open, source, flags | os.O_RDONLY)
+        from_fd = _call("cannot open the file", source, open_regular, source, os.O_RDONLY)
         try:
-            to_fd = _call("cannot open the file", target, os.open, target, flags | os.O_WRONLY)
+            to_fd = _call("cannot open the file", target, open_regular, target, os.O_WRONLY)
             try:
                 done = 0
                 while done < size_bytes:
@@ -308,7 +308,7 @@ class Disk:
 
 
 def _direct(is_direct: bool) -> int:
-    return os.O_CLOEXEC | (os.O_DIRECT if is_direct else 0)
+    return os.O_DIRECT if is_direct else 0
 
 
 def _call(
@@ -317,6 +317,13 @@ def _call(
     """Make one system call; a failure names what was attempted and where."""
     try:
         return function(*args, **kwargs)
+    except NotRegular as error:
+        raise NativeError(
+            f"{what}: it is not a regular file",
+            error.errno or errno.EINVAL,
+            where=str(where),
+            cure="remove it, or move it elsewhere: the broker did not make it",
+        ) from error
     except OSError as error:
         number = error.errno or errno.EIO
         raise NativeError(what, number, where=str(where), cure=_cure(number)) from error
@@ -329,6 +336,8 @@ def _cure(number: int) -> str:
         return "give the broker's user read and write access (on Kubernetes: fsGroup)"
     if number == errno.EROFS:
         return "the file system is read-only: look at the kernel log for disk errors"
+    if number == errno.ELOOP:
+        return "this is a symbolic link: move the file itself here; the folder may be a link"
     if number in (errno.ENOSPC, errno.EDQUOT):
         return "enlarge the volume, or consume messages"
     return ""

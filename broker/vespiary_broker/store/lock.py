@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vespiary_spec.errors import JournalLocked, NativeError
+from vespiary_spec.regular_files import NotRegular, open_regular
 
 logger = logging.getLogger(__name__)
 
@@ -176,27 +177,32 @@ async def wait_for_folder(
 
 
 def _open(path: Path) -> tuple[int, bool]:
-    """Open the lock's file: (descriptor, whether it may be written)."""
+    """Open the lock's file: (descriptor, whether it may be written).
+
+    Its content is overwritten, so it must not be a link to another file.
+    """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, LOCK_MODE)
+        fd = open_regular(path, os.O_RDWR | os.O_CREAT, LOCK_MODE)
     except PermissionError:
         # Another user made it. flock needs no write permission, so reading it is enough.
         try:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC), False
+            return open_regular(path, os.O_RDONLY), False
         except OSError as error:
-            raise NativeError(
-                "cannot open the lock's file",
-                error.errno or 0,
-                where=str(path),
-                cure="give the broker's user access to the folder and this file",
-            ) from error
+            raise _not_opened(error, path) from error
     except OSError as error:
-        raise NativeError(
-            "cannot open the lock's file", error.errno or 0, where=str(path)
-        ) from error
+        raise _not_opened(error, path) from error
     if os.fstat(fd).st_uid == os.geteuid():
         os.fchmod(fd, LOCK_MODE)  # whatever the umask was
     return fd, True
+
+
+def _not_opened(error: OSError, path: Path) -> NativeError:
+    cure = ""
+    if isinstance(error, NotRegular) or error.errno in (errno.ELOOP, errno.EISDIR):
+        cure = "this is not the broker's lock file, which is a regular file: remove it"
+    elif isinstance(error, PermissionError):
+        cure = "give the broker's user access to the folder and this file"
+    return NativeError("cannot open the lock's file", error.errno or 0, where=str(path), cure=cure)
 
 
 def read_owner(fd: int) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from vespiary_broker.store.lock import LOCK_NAME, FolderLock
 from vespiary_codec.journal import file_header, page
 from vespiary_spec import units
 from vespiary_spec.errors import DiskFull, StorageError
+from vespiary_spec.regular_files import open_regular
 
 log = logging.getLogger(__name__)
 
@@ -270,7 +271,8 @@ def _write(disk: Disk, path: Path, data: bytes) -> None:
 
 def _part(folder: Path) -> Part:
     try:
-        return msgspec.json.decode((folder / _MANIFEST).read_bytes(), type=Part)
+        with open(open_regular(folder / _MANIFEST, os.O_RDONLY), "rb") as file:
+            return msgspec.json.decode(file.read(), type=Part)
     except (OSError, msgspec.DecodeError) as error:
         raise StorageError(f"this copy cannot be read: {error}", where=str(folder)) from error
 
@@ -361,7 +363,7 @@ def _newer(folders: Mapping[str, Path], before: Mapping[str, int]) -> str:
     """Return which file has a newer format than is expected; empty if none has."""
     for folder in folders.values():
         for path in _content(folder):
-            with path.open("rb") as file:
+            with open(open_regular(path, os.O_RDONLY), "rb") as file:
                 head = file.read(_VERSION_AT.size)
             if len(head) < _VERSION_AT.size:
                 continue

@@ -1,4 +1,5 @@
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,17 @@ def test_bad_file_at_the_start(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="cannot be read"):
         UsersFile(path).read()
+
+
+def test_what_is_no_file_ends_the_start_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        UsersFile(path).read()
+    path.unlink()
+    _write(tmp_path / "mounted", "alice")
+    path.symlink_to("mounted")
+    assert list(UsersFile(path).read()) == ["alice"], "Kubernetes mounts Secrets as links"
 
 
 def test_file_open_to_everybody_is_mentioned(

@@ -68,8 +68,11 @@ def test_errors_name_file_offset_and_reason(tmp_path: Path):
         disk.open(tmp_path / "missing", is_direct=False, is_readonly=True)
 
 
-def test_a_full_device_is_an_error_with_a_cure():
-    file = Disk().open(Path("/dev/full"), is_direct=False, is_readonly=False)
+def test_a_full_device_is_an_error_with_a_cure(tmp_path: Path):
+    file = Disk().create(tmp_path / "a", is_direct=False)
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, file.fileno())
+    os.close(full)
     with pytest.raises(NativeError, match="Enlarge the volume") as caught:
         file.write(memoryview(b"x"), 0)
     assert caught.value.errno == errno.ENOSPC
@@ -87,6 +90,35 @@ def test_a_write_that_stops_half_way_is_an_error(tmp_path: Path):
     for fd in (reader, writer):
         os.close(fd)
     file.close()
+
+
+OPENINGS = {
+    "create": lambda path: Disk().create(path, is_direct=False),
+    "read": lambda path: Disk().open(path, is_direct=False, is_readonly=True),
+    "write": lambda path: Disk().open(path, is_direct=False, is_readonly=False),
+    "copy from": lambda path: Disk().copy_file(path, path.with_name("empty"), 0),
+    "copy to": lambda path: Disk().copy_file(path.with_name("empty"), path, 0),
+}
+
+
+@pytest.mark.parametrize("how", OPENINGS)
+def test_a_pipe_with_the_name_of_a_file_is_an_error_at_once(tmp_path: Path, how: str):
+    (tmp_path / "empty").touch()
+    os.mkfifo(tmp_path / "a")
+    with pytest.raises(NativeError, match="it is not a regular file") as caught:
+        OPENINGS[how](tmp_path / "a")
+    assert caught.value.where == str(tmp_path / "a")
+    assert "remove it" in caught.value.cure
+
+
+@pytest.mark.parametrize("how", OPENINGS)
+def test_a_link_is_not_followed(tmp_path: Path, how: str):
+    (tmp_path / "empty").touch()
+    (tmp_path / "precious").write_bytes(b"content")
+    (tmp_path / "a").symlink_to("precious")
+    with pytest.raises(NativeError, match="This is a symbolic link"):
+        OPENINGS[how](tmp_path / "a")
+    assert (tmp_path / "precious").read_bytes() == b"content"
 
 
 def test_space_is_what_this_user_may_take(tmp_path: Path):

@@ -83,6 +83,29 @@ def test_a_lock_file_without_a_name_in_it_is_no_obstacle(tmp_path: Path, text: b
     lock.close()
 
 
+def test_a_link_is_not_followed(tmp_path: Path):
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"content")
+    (tmp_path / LOCK_NAME).symlink_to(precious)
+    with pytest.raises(NativeError, match="symbolic link") as caught:
+        FolderLock(tmp_path)
+    assert caught.value.where == str(tmp_path / LOCK_NAME)
+    assert "remove it" in caught.value.cure
+    assert precious.read_bytes() == b"content"
+    (tmp_path / LOCK_NAME).unlink()
+    (tmp_path / LOCK_NAME).symlink_to(tmp_path / "nowhere")
+    with pytest.raises(NativeError, match="symbolic link"):
+        FolderLock(tmp_path)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_pipe_is_no_lock(tmp_path: Path):
+    os.mkfifo(tmp_path / LOCK_NAME)
+    with pytest.raises(NativeError, match="cannot open the lock's file") as caught:
+        FolderLock(tmp_path)
+    assert "remove it" in caught.value.cure
+
+
 def test_without_a_folder_it_says_so(tmp_path: Path):
     with pytest.raises(NativeError, match="No such file"):
         FolderLock(tmp_path / "missing")
