@@ -59,14 +59,16 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-def connections(broker: BrokerProcess, listener: str) -> list[str]:
-    """Return the peers of a listener's connections, as the API shows them."""
+def connections(broker: BrokerProcess, listener: str, port: int = 50000) -> list[str]:
+    """Return the peers of a listener's connections, as the API shows them, all from one port."""
     host = f"http://root@127.0.0.1:{broker.port('http')}"
     password = broker.data.parent / "password"
     password.write_text("secret")
     password.chmod(0o600)
     found = ApiClient(host, password).items("/connections")
-    return [each["peer"] for each in found if each["listener"] == listener]
+    mine = [each for each in found if each["listener"] == listener]
+    assert {each["peerPort"] for each in mine} <= {port}
+    return [each["peer"] for each in mine]
 
 
 class Forwarded(StompPeer):
@@ -166,7 +168,7 @@ def test_the_balancers_own_checks_are_let_in(broker: BrokerProcess) -> None:
     with socket.create_connection(("127.0.0.1", broker.port()), WAIT_S) as raw:
         raw.sendall(local + CONNECT)
         assert raw.recv(4096).startswith(b"CONNECTED")
-        assert connections(broker, "all") == ["127.0.0.1"]
+        assert connections(broker, "all", raw.getsockname()[1]) == ["127.0.0.1"]
 
 
 def test_a_websocket_behind_a_balancer(broker: BrokerProcess) -> None:

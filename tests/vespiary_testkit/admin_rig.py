@@ -11,7 +11,8 @@ import base64
 import http.client
 import json
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from vespiary_broker.app import states
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.memory_states import AddressMemoryState, MemoryState
 from vespiary_broker.app.tasks import Tasks
+from vespiary_broker.engine.address_settings import AddressSettingsTable, EffectiveSetting
 from vespiary_broker.engine.branches import BranchStatistics
 from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.duplicates import DuplicateState
@@ -32,6 +34,7 @@ from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.permissions import Permissions
 from vespiary_broker.engine.queue_changes import NO_WISHES, QueueWishes
 from vespiary_broker.engine.slow_consumers import SlowConsumerStatistics
+from vespiary_broker.engine.stall_watch import StalledPlace
 from vespiary_broker.engine.users import User, make_user
 from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX
 from vespiary_broker.server.mqtt.hub import MqttStatistics
@@ -275,6 +278,8 @@ class MemoryBroker:
         self.paused_addresses: set[str] = set()
         self.connection_states: list[states.ConnectionState] = []
         self.consumer_states: list[states.ConsumerStatistics] = []
+        self.stalled: list[StalledPlace] = []
+        self.moving: list[StalledPlace] = []  # that were stalled at the last scan
         self.journal = journal_statistics()
         self.duplicate_ids: dict[str, list[str]] = {}
         self.dead_letter_address = ""
@@ -408,7 +413,23 @@ class MemoryBroker:
             queues=queues,
             messages=0,
             messages_unrouted=2,
+            memory=self.address_memory(name),
         )
+
+    def address_settings(self, name: str) -> list[EffectiveSetting]:
+        return AddressSettingsTable(self.configuration.address_settings).effective(name)
+
+    def stalls(self, limit: int) -> list[StalledPlace]:
+        return self.stalled[:limit]
+
+    def stall_counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        counts: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+        for place in (*self.stalled, *self.moving):
+            counts[place.kind == "address"][str(place.stall.reason)] += 1
+        return dict(counts[0]), dict(counts[1])
+
+    async def read_oldest(self, names: Iterable[str]) -> None:
+        pass
 
     def has_metrics(self, address: str) -> bool:
         return address not in self.without_metrics

@@ -41,6 +41,16 @@ ADDRESS_ROUTES: Final = (
         problems=(400, 404),
     ),
     Route(
+        method="GET",
+        path="/addresses/{name}/settings",
+        operation="showAddressSettings",
+        tag="addresses",
+        handler=Api.address_settings,
+        answers={200: records.EffectiveSettings},
+        problems=(400, 404),
+        is_private=True,
+    ),
+    Route(
         method="PATCH",
         path="/addresses/{name}",
         operation="changeAddress",

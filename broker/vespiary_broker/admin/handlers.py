@@ -25,8 +25,11 @@ from vespiary_broker.store.volumes import aio_limits
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.version import VERSION
 
-_STEP: Final = 256
+_STEP: Final = 128
 """States gathered in one go, before messages have their turn again."""
+
+_STALLS_SHOWN: Final = 20
+"""Queues and addresses that are not moving, as the broker's record names them."""
 
 _CONVERTED: Final = frozenset(
     (
@@ -118,6 +121,7 @@ def broker_record(broker: Broker) -> records.Broker:
     """Return the state of the whole broker."""
     raw: Any = broker.statistics()
     statistics = shown(raw, statistics_records.Statistics)
+    stalled_queues, stalled_addresses = broker.stall_counts()
     return records.Broker(
         version=VERSION,
         is_ready=statistics.is_ready,
@@ -143,6 +147,9 @@ def broker_record(broker: Broker) -> records.Broker:
         messages_unrouted_by_address=statistics.messages_unrouted_by_address,
         large_messages=statistics.large,
         paging=statistics.paging,
+        stalled_queues=stalled_queues,
+        stalled_addresses=stalled_addresses,
+        stalls=tuple(shown(each, records.StalledPlace) for each in broker.stalls(_STALLS_SHOWN)),
     )
 
 
@@ -200,23 +207,42 @@ class Api:
     async def queues(self, call: Call) -> Answer:
         """List queues."""
         names, following = cut(self.broker.queue_names(), call)
+        await self.broker.read_oldest(names)
         items = await queue_records(self.broker, names)
         return Answer(records.QueuePage(items=tuple(items), next=following))
 
     async def queue(self, call: Call) -> Answer:
         """Show one queue."""
+        await self.broker.read_oldest([call.name])
         return Answer(shown(self._queue(call.name), records.Queue))
 
     async def addresses(self, call: Call) -> Answer:
         """List addresses."""
         names, following = cut(self.broker.address_names(), call)
-        states = [self.broker.address(name) for name in names]
-        items = tuple(shown(state, records.Address) for state in states if state is not None)
-        return Answer(records.AddressPage(items=items, next=following))
+        items = []
+        for index, name in enumerate(names):
+            if index % _STEP == _STEP - 1:
+                await asyncio.sleep(0)
+            state = self.broker.address(name)
+            if state is not None:
+                items.append(shown(state, records.Address))
+        return Answer(records.AddressPage(items=tuple(items), next=following))
 
     async def address(self, call: Call) -> Answer:
         """Show one address."""
         return Answer(shown(self._address(call.name), records.Address))
+
+    async def address_settings(self, call: Call) -> Answer:
+        """Show the settings that hold for an address, and where each is from."""
+        self._address(call.name)
+        settings = self.broker.address_settings(call.name)
+        items = (
+            records.EffectiveSetting(
+                name=setting.name, value=_shown_value(setting.value), match=setting.match
+            )
+            for setting in settings
+        )
+        return Answer(records.EffectiveSettings(items=tuple(items)))
 
     async def duplicates(self, call: Call) -> Answer:
         """Show the duplicate ids that an address remembers."""
@@ -355,6 +381,13 @@ def number(text: str | None) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise Refused(400, f"The query parameter after is not one of this list: {text[:100]!r}.")
     return int(text)
+
+
+def _shown_value(value: object) -> records.SettingValue:
+    """Return the value of a setting as the API shows it."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return str(value)
 
 
 def check_name(name: str, kind: str) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final
 
@@ -42,12 +42,13 @@ from vespiary_broker.admin import (
 from vespiary_broker.admin.configuration import configuration_record
 from vespiary_broker.admin.handlers import journal_record, queue_records, shown
 from vespiary_broker.admin.ports import Broker
+from vespiary_broker.engine.stalls import StallReason
 from vespiary_spec.version import VERSION
 
 QUEUES_MAX: Final = 2000
 """Queues, and addresses, with series of their own; those with the least are in the totals alone."""
 _PREFIX: Final = "vespiary"
-_STEP: Final = 256
+_STEP: Final = 128
 """Addresses looked at in one turn of the event loop."""
 
 
@@ -65,6 +66,9 @@ class Scrape:
         addresses: Number of addresses.
         connections: Open connections by listener, protocol and user's presence.
         memory: The addresses whose messages take most.
+        stalled_queues: Queues that are not moving, by reason.
+        stalled_addresses: Addresses that are not moving, by reason.
+        address_stalls: Such addresses with series of their own, and their reasons.
         configuration: The configuration in effect.
         volumes: How full the volumes are.
         streams: Queues that are read by ranges.
@@ -80,6 +84,9 @@ class Scrape:
     addresses: int = 0
     connections: tuple[tuple[str, str, int], ...] = ()
     memory: tuple[memory_records.AddressMemory, ...] = ()
+    stalled_queues: Mapping[str, int] = field(default_factory=dict)
+    stalled_addresses: Mapping[str, int] = field(default_factory=dict)
+    address_stalls: tuple[tuple[str, str], ...] = ()
     configuration: configuration_records.Configuration | None = None
     volumes: tuple[volumes.Volume, ...] = ()
     streams: tuple[stream_records.Stream, ...] = ()
@@ -101,6 +108,7 @@ async def gather(broker: Broker, space: volumes.Volumes | None = None) -> Scrape
     lasting = [queue for queue in queues if not queue.is_temporary]
     lasting_count = len(lasting)
     lasting = await _series(broker, lasting)
+    memory, stalls = await _addresses(broker)
     connections: Counter[tuple[str, str]] = Counter()
     for state in broker.connections():
         connection: Any = state
@@ -116,7 +124,10 @@ async def gather(broker: Broker, space: volumes.Volumes | None = None) -> Scrape
         len(queues) - lasting_count,
         len(broker.address_names()),
         tuple((*key, count) for key, count in sorted(connections.items())),
-        await _address_memory(broker),
+        memory,
+        Counter(queue.stall.reason for queue in queues if queue.stall is not None),
+        Counter(reason for _, reason in stalls),
+        tuple(stall for stall in stalls if broker.has_metrics(stall[0]))[:QUEUES_MAX],
         configuration_record(broker),
         spaces,
         _streams(broker),
@@ -146,17 +157,27 @@ async def _series(broker: Broker, queues: list[records.Queue]) -> list[records.Q
     return found
 
 
-async def _address_memory(broker: Broker) -> tuple[memory_records.AddressMemory, ...]:
-    """Return the addresses whose messages take most; messages have their turn in between."""
+async def _addresses(
+    broker: Broker,
+) -> tuple[tuple[memory_records.AddressMemory, ...], list[tuple[str, str]]]:
+    """Return the addresses whose messages take most, and why which addresses are not moving.
+
+    Messages have their turn in between.
+    """
     found = []
+    stalls: list[tuple[str, str]] = []
     for index, name in enumerate(broker.address_names()):
         if index % _STEP == _STEP - 1:
             await asyncio.sleep(0)
-        state = broker.address_memory(name)
-        if state is not None and broker.has_metrics(name):
-            found.append(shown(state, memory_records.AddressMemory))
+        state: Any = broker.address(name)
+        if state is None:
+            continue
+        if state.stall is not None:
+            stalls.append((name, str(state.stall.reason)))
+        if state.memory is not None and broker.has_metrics(name):
+            found.append(shown(state.memory, memory_records.AddressMemory))
     found.sort(key=lambda address: (-address.size_bytes, address.name))
-    return tuple(found[:QUEUES_MAX])
+    return tuple(found[:QUEUES_MAX]), stalls
 
 
 def render(scrape: Scrape, accept: str) -> tuple[bytes, str]:
@@ -199,6 +220,7 @@ class ScrapeCollector(Collector):
                 yield from mqtt_records.metrics_of(scrape.statistics.mqtt, _PREFIX)
             yield from memory_records.metrics_of(scrape.statistics.memory, scrape.memory, _PREFIX)
             yield from _queues(scrape.queues)
+            yield from _stalls(scrape)
             yield from stream_records.metrics_of(scrape.streams, _PREFIX)
         if scrape.configuration is not None:
             yield from configuration_records.metrics_of(scrape.configuration, _PREFIX)
@@ -369,6 +391,7 @@ _QUEUE_GAUGES: Final = (
     ("prepared", "prepared_messages", "Messages that prepared transactions hold."),
     ("aside", "aside_messages", "Messages that nobody is given now; scheduled ones are of them."),
     ("scheduled", "scheduled_messages", "Messages that wait for the time they were sent for."),
+    ("paged", "paged_messages", "Messages of the queue in pages."),
     ("consumers", "consumers", "Consumers."),
     ("live_bytes", "bytes", "Bytes of the messages in the queue."),
 )
@@ -385,8 +408,8 @@ def _queues(queues: tuple[records.Queue, ...]) -> Iterator[Metric]:
         (GaugeMetricFamily, _QUEUE_GAUGES),
         (CounterMetricFamily, _QUEUE_COUNTERS),
     ):
-        for field, name, text in fields:
-            values = [float(getattr(queue, field)) for queue in queues]
+        for attribute, name, text in fields:
+            values = [float(getattr(queue, attribute)) for queue in queues]
             yield _labelled(
                 kind,
                 f"queue_{name}",
@@ -394,6 +417,50 @@ def _queues(queues: tuple[records.Queue, ...]) -> Iterator[Metric]:
                 ("address", "queue"),
                 list(zip(labels, values, strict=True)),
             )
+
+
+def _stalls(scrape: Scrape) -> Iterator[Metric]:
+    """Yield what is not moving: how many for each reason, and which."""
+    for kind, counts, one in (
+        ("queues", scrape.stalled_queues, "Queues"),
+        ("addresses", scrape.stalled_addresses, "Addresses"),
+    ):
+        yield _labelled(
+            GaugeMetricFamily,
+            f"stalled_{kind}",
+            f"{one} that are not moving.",
+            ("reason",),
+            [((str(reason),), float(counts.get(reason, 0))) for reason in StallReason],
+        )
+    yield _labelled(
+        GaugeMetricFamily,
+        "queue_stalled",
+        "1 while the queue is not moving.",
+        ("address", "queue", "reason"),
+        [
+            ((queue.address, queue.name, queue.stall.reason), 1.0)
+            for queue in scrape.queues
+            if queue.stall is not None
+        ],
+    )
+    yield _labelled(
+        GaugeMetricFamily,
+        "address_stalled",
+        "1 while the address does not take messages.",
+        ("address", "reason"),
+        [(stall, 1.0) for stall in scrape.address_stalls],
+    )
+    yield _labelled(
+        GaugeMetricFamily,
+        "queue_oldest_message_age_seconds",
+        "Age of the oldest message of the queue; left out where it has to be read first.",
+        ("address", "queue"),
+        [
+            ((queue.address, queue.name), queue.oldest_age_s)
+            for queue in scrape.queues
+            if queue.oldest_age_s is not None
+        ],
+    )
 
 
 def _journal(journal: records.Journal) -> Iterator[Metric]:

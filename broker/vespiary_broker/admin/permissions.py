@@ -178,6 +178,7 @@ NEEDED: Final[Mapping[str, Needed]] = {
         (
             *("pauseAddress", "resumeAddress"),
             *("showDuplicateIds", "clearDuplicateIds", "resetAddressCounter"),
+            "showAddressSettings",
         ),
         _of_address(Permission.MANAGE),
     ),

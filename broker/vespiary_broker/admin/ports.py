@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from vespiary_broker.engine.address_settings import EffectiveSetting
 from vespiary_broker.engine.jms import JmsKind, JmsObject, JmsObjects
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.permissions import Permissions
@@ -453,6 +454,18 @@ class Broker(Protocol):
 
     def address(self, name: str) -> object | None:
         """Return what `records.Address` has, or None if there is no such address."""
+
+    def address_settings(self, name: str) -> Sequence[EffectiveSetting]:
+        """Return the settings that hold for an address, and the match that each is from."""
+
+    def stalls(self, limit: int) -> Sequence[object]:
+        """Return what `records.StalledPlace` has of what is not moving, at most `limit` of them."""
+
+    def stall_counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return how many queues, and how many addresses, are not moving, by reason."""
+
+    async def read_oldest(self, names: Iterable[str]) -> None:
+        """Find out when the oldest messages of some of these queues came, where a read has to."""
 
     def has_metrics(self, address: str) -> bool:
         """Return whether an address and its queues have series of their own in the metrics."""

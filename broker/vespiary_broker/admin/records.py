@@ -25,11 +25,48 @@ from vespiary_broker.admin.journal_records import Record as Record
 from vespiary_broker.admin.journal_records import Retention as Retention
 from vespiary_broker.admin.kind_records import QueueFields, QueueKindShown
 from vespiary_broker.admin.large_records import LargeMessages as LargeMessages
+from vespiary_broker.admin.memory_records import AddressMemory as AddressMemory
 from vespiary_broker.admin.paging_records import Paging as Paging
 from vespiary_spec import limits
 from vespiary_spec.settings import RoutingType
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=limits.ADDRESS_NAME_CHARACTERS_MAX)]
+
+
+class Stall(Record, frozen=True):
+    """Why a queue or an address is not moving.
+
+    Attributes:
+        reason: One of `full`, `paused`, `scheduled`, `paged`, `no-consumers`, `no-credit`,
+            `no-selector-match`, `group-owner`, `exclusive-consumer`, `disk`, `memory` and
+            `rate-limit`.
+        text: The reason as a sentence.
+        cure: What to do next.
+        blocked_producers: Producers that wait for the address.
+    """
+
+    reason: str
+    text: str
+    cure: str
+    blocked_producers: int
+
+
+class StalledPlace(Record, frozen=True):
+    """A queue or an address that is not moving.
+
+    Attributes:
+        kind: `queue` or `address`.
+        name: Its name.
+        address: Name of its address; of an address its own.
+        stall: Why.
+        age_s: Seconds since that was found first; all are looked at every 5 s.
+    """
+
+    kind: str
+    name: str
+    address: str
+    stall: Stall
+    age_s: float
 
 
 class Listener(Record, frozen=True):
@@ -82,6 +119,11 @@ class Broker(Record, frozen=True):
         messages_unrouted_by_address: The same by address, most first.
         large_messages: Large messages; null without persistence.
         paging: Messages in page files; null without persistence.
+        stalled_queues: Queues that were not moving when all were last looked at, by reason.
+        stalled_addresses: The same of addresses.
+        stalls: At most 20 addresses and queues that are not moving now: full addresses, then other
+            addresses, queues, and addresses that wait for the disk. Of each kind, what has been so
+            for longest comes first.
     """
 
     version: str
@@ -108,6 +150,9 @@ class Broker(Record, frozen=True):
     journal_blocked_producers: int = 0
     large_messages: LargeMessages | None = None
     paging: Paging | None = None
+    stalled_queues: dict[str, int] = {}  # noqa: RUF012  (msgspec copies it)
+    stalled_addresses: dict[str, int] = {}  # noqa: RUF012
+    stalls: tuple[StalledPlace, ...] = ()
 
 
 class Queue(QueueKindShown, frozen=True):
@@ -134,10 +179,18 @@ class Queue(QueueKindShown, frozen=True):
         aside: Messages that nobody is given now: scheduled ones, those that wait for their
             redelivery delay, and those on their way to another address.
         scheduled: Messages that wait for the time for which they were sent.
+        paged: Messages in pages.
+        oldest_age_s: Seconds since its oldest message came; null if it has none. Where that message
+            is not in memory it has to be read: a list reads for 16 queues, and others are null.
+        in_per_s: Messages that came in per second, in the last 5 s; null until that is known.
+        out_per_s: Messages that left it per second (acknowledged, expired, moved, removed), in the
+            last 5 s; null until that is known.
         added: Messages that came in.
         acknowledged: Messages that were acknowledged.
         redelivered: Messages that were given back.
         live_bytes: Bytes of the messages in it.
+        state: `idle` without messages, `running`, or the reason why it is not moving.
+        stall: Why it is not moving; null: it is, or it has nothing to give.
     """
 
     name: str
@@ -159,10 +212,16 @@ class Queue(QueueKindShown, frozen=True):
     prepared: int
     aside: int
     scheduled: int
+    paged: int
+    oldest_age_s: float | None
+    in_per_s: float | None
+    out_per_s: float | None
     added: int
     acknowledged: int
     redelivered: int
     live_bytes: int
+    state: str
+    stall: Stall | None
 
 
 class Address(Record, frozen=True):
@@ -176,6 +235,9 @@ class Address(Record, frozen=True):
         queues: Names of its queues.
         messages: Messages in all of them.
         messages_unrouted: Messages sent there that no queue accepted, since the broker's start.
+        memory: What its messages take, its limits and its policy; null if it has no queues.
+        state: `running`, or the reason why it is not moving.
+        stall: Why it is not moving: it is full, or producers wait for it; null: it takes messages.
     """
 
     name: str
@@ -185,6 +247,37 @@ class Address(Record, frozen=True):
     queues: tuple[str, ...]
     messages: int
     messages_unrouted: int
+    memory: AddressMemory | None
+    state: str
+    stall: Stall | None
+
+
+SettingValue = bool | int | float | str | None
+"""The value of a setting as the API shows it."""
+
+
+class EffectiveSetting(Record, frozen=True):
+    """A setting that holds for an address.
+
+    Attributes:
+        name: Its name in the configuration, as `max-size-bytes`.
+        value: Its value; null: it is left open.
+        match: The match of `address-settings` that says so; null: none does, it is the default.
+    """
+
+    name: str
+    value: SettingValue
+    match: str | None
+
+
+class EffectiveSettings(Record, frozen=True):
+    """All settings that hold for an address.
+
+    Attributes:
+        items: The settings, by name.
+    """
+
+    items: tuple[EffectiveSetting, ...]
 
 
 class Connection(Record, frozen=True):
@@ -194,6 +287,7 @@ class Connection(Record, frozen=True):
         id: Its number while it lasts.
         listener: Name of its listener.
         peer: Address of the client's machine.
+        peer_port: Port that it comes from; 0: not known.
         user: Who logged in; empty before the login.
         client_id: Name that the client gave itself.
         protocol: Protocol and version; empty before the login.
@@ -208,6 +302,7 @@ class Connection(Record, frozen=True):
     id: int
     listener: str
     peer: str
+    peer_port: int
     user: str
     client_id: str
     protocol: str
@@ -226,7 +321,9 @@ class Consumer(Record, frozen=True):
         queue: Name of its queue.
         subscription: Id that the client gave it.
         mode: `auto`, `client` or `individual`.
-        credit: Messages that may be out unacknowledged.
+        credit: Messages that its client takes now, beyond those that it holds: the credit of an
+            AMQP link, what is left of `prefetch-count` (STOMP) or of Receive Maximum (MQTT, shared
+            by the subscriptions of a client); null: any number.
         connection: Number of its connection.
         selector: What it wants; empty for everything.
         priority: Its consumer priority.
@@ -239,7 +336,7 @@ class Consumer(Record, frozen=True):
     queue: str
     subscription: str
     mode: str
-    credit: int
+    credit: int | None
     connection: int
     selector: str
     priority: int

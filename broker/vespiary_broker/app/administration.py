@@ -7,10 +7,12 @@ own: engine and store have those. `BrokerApp` is the only heir; owner: the event
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from vespiary_broker.app import states
 from vespiary_broker.app.browsing import Browsing
@@ -27,6 +29,8 @@ from vespiary_broker.app.streaming import Streaming
 from vespiary_broker.app.tasks import Tasks
 from vespiary_broker.app.transactions import TransactionAdministration
 from vespiary_broker.app.transfers import Transfers
+from vespiary_broker.engine.address_settings import EffectiveSetting
+from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.duplicates import DuplicateState
 from vespiary_broker.engine.engine import Engine
@@ -34,6 +38,8 @@ from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.permissions import Permissions
 from vespiary_broker.engine.queue_changes import NO_WISHES, QueueWishes, wished_traits
 from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.stall_watch import StalledPlace
+from vespiary_broker.engine.stalls import StallReason
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import Listener
 from vespiary_broker.server.mqtt.hub import MqttHub
@@ -42,6 +48,13 @@ from vespiary_broker.store.owned import Ownership
 from vespiary_broker.store.paging.pager import Pager
 from vespiary_spec.errors import RemoteProtocolError, VespiaryError
 from vespiary_spec.settings import RoutingType
+
+_READ_OLDEST_MAX: Final = 16
+"""Reads of one request for messages that are not in memory: each may load 2 MiB."""
+
+
+def _by_name(counts: Counter[StallReason]) -> dict[str, int]:
+    return {str(reason): count for reason, count in sorted(counts.items())}
 
 
 class Administration:
@@ -237,7 +250,24 @@ class Administration:
     def queues(self) -> list[states.QueueState]:
         """Return the state of all queues, by name."""
         queues = sorted(self.engine.registry.queues.values(), key=lambda queue: queue.name)
-        return [states.queue_state(self.engine, queue) for queue in queues]
+        return [self._queue_state(queue) for queue in queues]
+
+    async def read_oldest(self, names: Iterable[str]) -> None:
+        """Find out when the oldest messages of queues came that are not in memory.
+
+        Args:
+            names: Queues, of which `_READ_OLDEST_MAX` are read for; the others keep what is known.
+        """
+        reads = 0
+        for name in names:
+            queue = self.engine.registry.queues.get(name)
+            if queue is None or not self.engine.oldest.find(queue).is_unread:
+                continue
+            with contextlib.suppress(VespiaryError):  # deleted, or damaged: nothing is known
+                self.engine.oldest.note(queue, await self.browsing.oldest_ms(queue))
+            reads += 1
+            if reads == _READ_OLDEST_MAX:
+                return
 
     def queue_names(self) -> list[str]:
         """Return the names of all queues, sorted."""
@@ -246,7 +276,22 @@ class Administration:
     def queue(self, name: str) -> states.QueueState | None:
         """Return the state of one queue, or None if there is none of that name."""
         queue = self.engine.registry.queues.get(name)
-        return None if queue is None else states.queue_state(self.engine, queue)
+        return None if queue is None else self._queue_state(queue)
+
+    def _queue_state(self, queue: Queue) -> states.QueueState:
+        assert self._cycle is not None
+        return states.queue_state(self.engine, queue, self._cycle.stalls)
+
+    def stalls(self, limit: int) -> list[StalledPlace]:
+        """Return the queues and addresses that are not moving, at most `limit` of them."""
+        assert self._cycle is not None
+        return self._cycle.stall_watch.stalled(limit, self._cycle.producers.addresses)
+
+    def stall_counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return how many queues, and how many addresses, are stalled, by reason."""
+        assert self._cycle is not None
+        queues, addresses = self._cycle.stall_watch.counts()
+        return _by_name(queues), _by_name(addresses)
 
     def address_names(self) -> list[str]:
         """Return the names of all addresses, sorted."""
@@ -255,7 +300,15 @@ class Administration:
     def address(self, name: str) -> states.AddressState | None:
         """Return the state of one address, or None if there is none of that name."""
         address = self.engine.registry.addresses.get(name)
-        return None if address is None else states.address_state(self.engine, address)
+        return None if address is None else self._address_state(address)
+
+    def address_settings(self, name: str) -> Sequence[EffectiveSetting]:
+        """Return the settings that hold for an address, and the match that each is from."""
+        return self.engine.registry.effective_settings(name)
+
+    def _address_state(self, address: Address) -> states.AddressState:
+        assert self._cycle is not None
+        return states.address_state(self.engine, self._cycle, address)
 
     def has_metrics(self, address: str) -> bool:
         """Return whether an address and its queues have series of their own in the metrics."""
@@ -269,7 +322,7 @@ class Administration:
     def addresses(self) -> list[states.AddressState]:
         """Return the state of all addresses, by name."""
         addresses = sorted(self.engine.registry.addresses.values(), key=lambda a: a.name)
-        return [states.address_state(self.engine, address) for address in addresses]
+        return [self._address_state(address) for address in addresses]
 
     def connections(self) -> list[states.ConnectionState]:
         """Return the state of all connections, oldest first."""
@@ -305,7 +358,7 @@ class Administration:
         Durability: on return it survives a power loss.
         """
         address = await self.engine.registry.create_address(name, routing_types)
-        return states.address_state(self.engine, address)
+        return self._address_state(address)
 
     async def delete_address(self, name: str) -> None:
         """Delete an address that has no queues.
@@ -403,7 +456,7 @@ class Administration:
             is_durable=is_durable,
             traits=wished_traits(name, wishes),
         )
-        return states.queue_state(self.engine, queue)
+        return self._queue_state(queue)
 
     async def delete_queue(self, name: str, *, is_forced: bool = False) -> int:
         """Delete a queue and everything in it.

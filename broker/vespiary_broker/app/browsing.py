@@ -177,6 +177,24 @@ class Browsing:
                 raise RemoteProtocolError(f"the queue {queue.name} was deleted meanwhile")
         return BrowsedPage(tuple(found), None)
 
+    async def oldest_ms(self, queue: Queue) -> int:
+        """Return when the oldest message of a queue came, in milliseconds since 1970; 0: none.
+
+        Raises:
+            RemoteProtocolError: The queue was deleted meanwhile.
+            PageDamaged: The message is stored in a page that is.
+        """
+        walk, sequence = self._walk(queue, None), 0
+        try:
+            while sequence < self._core.queue_statistics(queue.id).available:
+                step = await walk.step(sequence, 1, everything=True)
+                if step.messages:
+                    return step.messages[0].time_ms
+                sequence = step.next_sequence
+        finally:
+            walk.leave()
+        return 0
+
     async def count(self, name: str, *, after: int, filter_text: str) -> Counted:
         """Return how many messages match, in a bounded part of a queue.
 

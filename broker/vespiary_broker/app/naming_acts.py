@@ -51,7 +51,7 @@ class NamingActs:
                 cure="pause it without persist",
             )
         await self._engine.registry.pausing.pause_queue(queue, is_paused=True, is_kept=is_kept)
-        return states.queue_state(self._engine, queue)
+        return states.queue_state(self._engine, queue, self._cycle.stalls)
 
     async def resume_queue(self, name: str) -> states.QueueState:
         """Go on giving a queue's messages to its consumers.
@@ -65,7 +65,7 @@ class NamingActs:
         await self._engine.registry.pausing.pause_queue(queue, is_paused=False)
         self._engine.dispatcher.poke(queue.id)
         self._cycle.touch()
-        return states.queue_state(self._engine, queue)
+        return states.queue_state(self._engine, queue, self._cycle.stalls)
 
     async def pause_address(self, name: str, *, is_kept: bool) -> states.AddressState:
         """Give nothing more of all queues of an address to consumers, also of queues to come.
@@ -81,7 +81,7 @@ class NamingActs:
         """
         address = self._address(name)
         await self._engine.registry.pausing.pause_address(address, is_paused=True, is_kept=is_kept)
-        return states.address_state(self._engine, address)
+        return states.address_state(self._engine, self._cycle, address)
 
     async def resume_address(self, name: str) -> states.AddressState:
         """Go on giving messages of an address to consumers; queues paused themselves stay so.
@@ -96,7 +96,7 @@ class NamingActs:
         for queue in address.queues.values():
             self._engine.dispatcher.poke(queue.id)
         self._cycle.touch()
-        return states.address_state(self._engine, address)
+        return states.address_state(self._engine, self._cycle, address)
 
     async def change_queue(self, name: str, wishes: QueueWishes) -> states.QueueState:
         """Change what is particular about a queue; consumers that it has stay.
@@ -122,7 +122,7 @@ class NamingActs:
                 registry.usage.purge_closed(queue)
             self._engine.dispatcher.poke(queue.id)
         self._cycle.touch()
-        return states.queue_state(self._engine, queue)
+        return states.queue_state(self._engine, queue, self._cycle.stalls)
 
     async def change_address(self, name: str, routing_types: set[RoutingType]) -> object:
         """Give an address these routing types and no others.
@@ -138,7 +138,7 @@ class NamingActs:
         """
         address = self._address(name)
         await self._engine.registry.set_routing_types(address, routing_types)
-        return states.address_state(self._engine, address)
+        return states.address_state(self._engine, self._cycle, address)
 
     def _address(self, name: str) -> Address:
         address = self._engine.registry.addresses.get(name)

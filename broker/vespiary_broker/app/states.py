@@ -8,7 +8,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from vespiary_broker.app.memory_states import MemoryState, memory_state
+from vespiary_broker.app.memory_states import (
+    AddressMemoryState,
+    MemoryState,
+    address_memory,
+    memory_state,
+)
 from vespiary_broker.engine.queues import CHANGED
 
 if TYPE_CHECKING:
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     from vespiary_broker.engine.fates import FateStatistics
     from vespiary_broker.engine.queues import Consumer, Queue
     from vespiary_broker.engine.slow_consumers import SlowConsumerStatistics
+    from vespiary_broker.engine.stalls import Stall, Stalls
     from vespiary_broker.server.connection import Connection
     from vespiary_broker.server.cycle import Cycle
     from vespiary_broker.server.listener import Listener
@@ -29,6 +35,7 @@ from vespiary_broker.engine.automatic_deletion import (
     deletion_messages_max,
     may_delete_queue,
 )
+from vespiary_broker.engine.consumer_credit import remaining_credit
 from vespiary_broker.engine.limits import NamingStatistics
 from vespiary_broker.engine.queue_kinds import QueueKind
 from vespiary_broker.store.large_messages import LargeMessageStatistics
@@ -43,7 +50,7 @@ class ConsumerStatistics:
         queue: Name of its queue.
         subscription: Id that the client gave it.
         mode: `auto`, `client` or `individual`.
-        credit: Messages that may be out unacknowledged.
+        credit: Messages that its client takes now, beyond those that it holds; None: any number.
         connection: Number of its connection.
         selector: What it wants; empty for everything.
         priority: Its consumer priority.
@@ -56,7 +63,7 @@ class ConsumerStatistics:
     queue: str
     subscription: str
     mode: str
-    credit: int
+    credit: int | None
     connection: int
     selector: str
     priority: int
@@ -95,10 +102,15 @@ class QueueState(QueueKind):
         aside: Messages that nobody is given now: scheduled ones, those that wait for their
             redelivery delay, and those on their way to another address.
         scheduled: Messages that wait for the time for which they were sent.
+        paged: Messages in pages.
+        oldest_age_s: Seconds since its oldest message came; None: it has none, or it was not read.
+        in_per_s: Messages that came in per second, lately; None: not known yet.
+        out_per_s: Messages that left it per second, lately; None: not known yet.
         added: Messages that ever came in since the start.
         acknowledged: Messages that were acknowledged since the start.
         redelivered: Messages that were given back since the start.
         live_bytes: Bytes of the messages in it.
+        stall: Why it is not moving; None: it is, or it is empty.
     """
 
     id: int
@@ -124,10 +136,22 @@ class QueueState(QueueKind):
     prepared: int
     aside: int
     scheduled: int
+    paged: int = 0
+    oldest_age_s: float | None = None
+    in_per_s: float | None = None
+    out_per_s: float | None = None
     added: int
     acknowledged: int
     redelivered: int
     live_bytes: int
+    stall: Stall | None = None
+
+    @property
+    def state(self) -> str:
+        """What it does: `idle` without messages, `running`, or why it is not moving."""
+        if self.stall is not None:
+            return str(self.stall.reason)
+        return "running" if self.messages else "idle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +166,8 @@ class AddressState:
         queues: Names of its queues.
         messages: Messages in all of them.
         messages_unrouted: Messages sent there that no queue accepted, since the start.
+        memory: What its messages take, its limits and its policy; None: it has no queues.
+        stall: Why it is not moving; None: it takes messages.
     """
 
     name: str
@@ -151,6 +177,13 @@ class AddressState:
     queues: tuple[str, ...]
     messages: int
     messages_unrouted: int
+    memory: AddressMemoryState | None = None
+    stall: Stall | None = None
+
+    @property
+    def state(self) -> str:
+        """What it does: `running`, or why it is not moving."""
+        return "running" if self.stall is None else str(self.stall.reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +194,7 @@ class ConnectionState:
         id: Its number while it lasts.
         listener: Name of its listener.
         peer: Address of the client's machine.
+        peer_port: Port that it comes from; 0: not known.
         user: Who logged in; empty before the login.
         client_id: Name that the client gave itself.
         protocol: Protocol and version; empty before the login.
@@ -175,6 +209,7 @@ class ConnectionState:
     id: int
     listener: str
     peer: str
+    peer_port: int = 0
     user: str
     client_id: str
     protocol: str
@@ -268,9 +303,16 @@ class BrokerStatistics:
     mqtt: MqttStatistics | None = None
 
 
-def queue_state(engine: Engine, queue: Queue) -> QueueState:
-    """Return the state of one queue."""
+def queue_state(engine: Engine, queue: Queue, stalls: Stalls | None = None) -> QueueState:
+    """Return the state of one queue.
+
+    Args:
+        engine: The engine.
+        queue: The queue.
+        stalls: Says why it is not moving; None leaves that out.
+    """
     counters = engine.core.queue_statistics(queue.id)
+    rates = engine.rates.of(queue)
     settings = engine.registry.settings_for(queue.address.name)
     return QueueState(
         id=queue.id,
@@ -290,27 +332,39 @@ def queue_state(engine: Engine, queue: Queue) -> QueueState:
         auto_delete_message_count=deletion_messages_max(queue, settings),
         user=queue.traits.user,
         consumers=len(queue.consumers),
-        messages=counters.ready
-        + counters.delivering
-        + counters.prepared
-        + counters.paged
-        + counters.aside
-        + counters.tail
-        - counters.available,
+        messages=_messages(engine, queue),
         ready=counters.ready,
         delivering=counters.delivering,
         prepared=counters.prepared + counters.paged_prepared,
         aside=counters.aside,
         scheduled=engine.fates.schedule.waiting.count(queue.id),
+        paged=counters.paged,
+        oldest_age_s=_oldest_age_s(engine, queue),
+        in_per_s=None if rates is None else rates.in_per_s,
+        out_per_s=None if rates is None else rates.out_per_s,
         added=counters.added - queue.departed(CHANGED),
         acknowledged=counters.acknowledged - queue.departed_in_all,
         redelivered=counters.redelivered,
         live_bytes=counters.live_bytes,
+        stall=None if stalls is None else stalls.why(queue),
         **asdict(queue.kind),
     )
 
 
-def address_state(engine: Engine, address: Address) -> AddressState:
+def _messages(engine: Engine, queue: Queue) -> int:
+    """Return how many messages a queue has, those given out and not yet durable included."""
+    counters = engine.core.queue_statistics(queue.id)
+    in_memory = counters.ready + counters.delivering + counters.prepared + counters.aside
+    return in_memory + counters.paged + counters.tail - counters.available
+
+
+def _oldest_age_s(engine: Engine, queue: Queue) -> float | None:
+    """Return the age of a queue's oldest message; None: it has none, or it was not read."""
+    time_ms = engine.oldest.find(queue).time_ms
+    return max(engine.fates.clock_ms() - time_ms, 0) / 1000 if time_ms else None
+
+
+def address_state(engine: Engine, cycle: Cycle, address: Address) -> AddressState:
     """Return the state of one address."""
     return AddressState(
         name=address.name,
@@ -318,8 +372,10 @@ def address_state(engine: Engine, address: Address) -> AddressState:
         is_auto_created=address.is_auto_created,
         is_paused=address.is_paused,
         queues=tuple(address.queues),
-        messages=sum(queue_state(engine, queue).messages for queue in address.queues.values()),
+        messages=sum(_messages(engine, queue) for queue in address.queues.values()),
         messages_unrouted=engine.registry.unrouted_messages.count_of(address.name),
+        memory=address_memory(engine, cycle, address.name),
+        stall=cycle.stalls.why(address),
     )
 
 
@@ -332,7 +388,7 @@ def consumer_statistics(core: Core, consumer: Consumer) -> ConsumerStatistics:
         queue=consumer.queue.name,
         subscription=consumer.subscription,
         mode=consumer.mode.name.lower(),
-        credit=consumer.credit,
+        credit=remaining_credit(core, consumer),
         connection=consumer.output.handle,
         selector=consumer.match.text if consumer.match is not None else "",
         priority=consumer.priority,
@@ -355,6 +411,7 @@ def connection_state(connection: Connection, now_s: float) -> ConnectionState:
         id=connection.handle,
         listener=connection.listener.acceptor.name,
         peer=connection.peer,
+        peer_port=connection.peer_port,
         user=handler.user if handler is not None else "",
         client_id=handler.client_id if handler is not None else "",
         protocol=handler.protocol if handler is not None else "",

@@ -6,7 +6,7 @@ Owns: the commands and their table. Called by `program`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -17,9 +17,10 @@ from vespiary_broker.cli.administration import (
     show_all,
     show_one,
     show_removed,
+    size_text,
     yes_option,
 )
-from vespiary_broker.cli.api_client import ApiClient, api_options, segment
+from vespiary_broker.cli.api_client import ApiClient, NotAllowed, api_options, segment
 from vespiary_broker.cli.counters import counter_commands
 
 _ADDRESS_COLUMNS: Final = (
@@ -28,6 +29,7 @@ _ADDRESS_COLUMNS: Final = (
     ("queues#", "queues"),
     ("messages#", "messages"),
     ("unrouted#", "messagesUnrouted"),
+    ("state", "state"),
     ("auto-created", "isAutoCreated"),
     ("paused", "isPaused"),
 )
@@ -50,9 +52,87 @@ def list_addresses(api_url: str, password_file: Path | None, is_json: bool) -> N
 @click.argument("name")
 @api_options
 def show_address(name: str, api_url: str, password_file: Path | None, is_json: bool) -> None:
-    """Show the address NAME and its queues."""
+    """Show the address NAME: its queues, what its messages take, its limits and its settings.
+
+    Each setting is shown with the match of `address-settings` that it is from. Only users with the
+    role `admin` see the settings.
+    """
     client = ApiClient(api_url, password_file)
-    show_one(client.call("GET", f"/addresses/{segment(name)}"), is_json)
+    path = f"/addresses/{segment(name)}"
+    found = client.call("GET", path)
+    settings, refusal = _settings_of(client, path)
+    if is_json:
+        terminal.show_json(found | {"settings": settings})
+        return
+    _show_figures(found)
+    terminal.echo()
+    if settings is None:
+        terminal.echo(f"settings not shown: {refusal}")
+        return
+    rows = [
+        {
+            "setting": each["name"],
+            "value": _value_text(each["value"]),
+            "match": "(default)" if each["match"] is None else each["match"],
+        }
+        for each in settings
+    ]
+    show_all(rows, (("setting", "setting"), ("value", "value"), ("match", "match")), is_json=False)
+
+
+def _show_figures(address: dict[str, Any]) -> None:
+    """Print an address, a figure a line."""
+    memory = address.pop("memory")
+    show_one(address | ({} if memory is None else _memory_lines(memory)), is_json=False)
+
+
+def _settings_of(client: ApiClient, path: str) -> tuple[list[dict[str, Any]] | None, str]:
+    """Return the settings of an address; None with the reason where the user may not see them."""
+    try:
+        return client.call("GET", f"{path}/settings")["items"], ""
+    except NotAllowed as refusal:
+        return None, refusal.message
+
+
+def _value_text(value: Any) -> str:
+    """Return the value of a setting as the configuration has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "-" if value is None else str(value)
+
+
+def _memory_lines(memory: dict[str, Any]) -> dict[str, str]:
+    """Return what the messages of an address take, as lines by name."""
+    allowed_bytes, allowed = memory["maxBytes"], memory["maxMessages"]
+    size = size_text(memory["sizeBytes"])
+    size += " of " + ("any" if allowed_bytes is None else size_text(allowed_bytes))
+    count = f"{memory['messages']} of {'any number' if allowed is None else allowed}"
+    state = "full" if memory["isFull"] else "has room"
+    if memory["isPaging"]:
+        state += ", pages"
+    blocked, closed = memory["blockedProducers"], memory["blockedProducersClosed"]
+    lines = {
+        "inMemory": f"{size}, messages: {count}",
+        "policy": f"{memory['policy']}, {state}",
+        "blockedProducers": f"{blocked}, {closed} of them closed" if closed else str(blocked),
+        "dropped": str(memory["dropped"]),
+    }
+    if memory["pageFullPolicy"] is not None:
+        lines["pages"] = _pages_text(memory)
+    return lines
+
+
+def _pages_text(memory: dict[str, Any]) -> str:
+    """Return what the pages of an address with limits on them take."""
+    limits = []
+    if memory["pageLimitBytes"] is not None:
+        limits.append(
+            f"{size_text(memory['pagesBytes'] or 0)} of {size_text(memory['pageLimitBytes'])}"
+        )
+    if memory["pageLimitMessages"] is not None:
+        limits.append(f"{memory['pagesMessages']} of {memory['pageLimitMessages']} messages")
+    state = "full" if memory["isPageFull"] else "have room"
+    return f"{', '.join(limits)}; {state}, page-full-policy {memory['pageFullPolicy']}"
 
 
 @address.command("create", short_help="Create an address.")
@@ -92,7 +172,11 @@ def update_address(
     """Have the address NAME serve these routing types and no others."""
     body = {"routingTypes": [kind.upper() for kind in routing_types]}
     client = ApiClient(api_url, password_file)
-    show_one(client.call("PATCH", f"/addresses/{segment(name)}", body), is_json)
+    changed = client.call("PATCH", f"/addresses/{segment(name)}", body)
+    if is_json:
+        terminal.show_json(changed)
+    else:
+        _show_figures(changed)
 
 
 @address.command("pause", short_help="Give nothing more of an address to consumers.")

@@ -43,10 +43,20 @@ def show_one(item: dict[str, Any], is_json: bool) -> None:
     if is_json:
         terminal.show_json(item)
         return
+    item = with_stall(item)
     width = max(len(name) for name in item)
     for name, value in item.items():
         shown = ", ".join(value) if isinstance(value, list) else _cell(value)
         terminal.echo_line(f"{name.ljust(width)}  {shown}")
+
+
+def with_stall(item: dict[str, Any]) -> dict[str, Any]:
+    """Return an item with the lines `stalled` and `cure` in place of its field `stall`."""
+    if "stall" not in item:
+        return item
+    stall = item["stall"]
+    lines = {} if stall is None else {"stalled": stall["text"], "cure": stall["cure"]}
+    return {name: value for name, value in item.items() if name != "stall"} | lines
 
 
 def _cell(value: Any) -> str:
@@ -55,7 +65,27 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         are_types = all(item in ("ANYCAST", "MULTICAST") for item in value)
         return ", ".join(value) if value and are_types else str(len(value))
-    return str(value)
+    return "-" if value is None else str(value)
+
+
+def age_text(age_s: float | None) -> str | None:
+    """Return an age with its largest unit that matters, as `3d` or `12s`; None: there is none."""
+    if age_s is None:
+        return None
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if age_s >= 2 * seconds:
+            return f"{age_s / seconds:.0f}{unit}"
+    return f"{age_s:.0f}s"
+
+
+def size_text(size_bytes: int) -> str:
+    """Return a size with a binary unit, as `1.5 MiB`."""
+    size = float(size_bytes)
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
 
 
 def confirm(question: str, is_sure: bool) -> None:

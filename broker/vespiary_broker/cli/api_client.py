@@ -30,6 +30,10 @@ _TIMEOUT_S: Final = 30.0
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class NotAllowed(CommandFailed):
+    """The user may not do or see that."""
+
+
 def api_options(function: F) -> F:
     """Add `--api`, `--password-file` and `--json`."""
     for option in (
@@ -125,7 +129,8 @@ class ApiClient:
         if status >= 400:
             answer = _parsed(text)
             detail = answer.get("detail") if isinstance(answer, dict) else None
-            raise CommandFailed(detail or f"{self._place} answered {status} to {method} {target}")
+            failure = NotAllowed if status == http.client.FORBIDDEN else CommandFailed
+            raise failure(detail or f"{self._place} answered {status} to {method} {target}")
         return text
 
     def _exchange(

@@ -52,7 +52,9 @@ def list_connections(
     """List all connections."""
     client = ApiClient(api_url, password_file)
     found = [each for each in client.items("/connections") if user in (None, each["user"])]
-    shown = found if is_json else [each | {"ageS": round(each["ageS"])} for each in found]
+    shown = found
+    if not is_json:
+        shown = [each | {"ageS": round(each["ageS"]), "peer": _place(each)} for each in found]
     show_all(shown, _CONNECTION_COLUMNS, is_json)
 
 
@@ -95,6 +97,14 @@ def close_connections(
         terminal.echo(f"{terminal.counted(len(closed), 'connection')} closed")
 
 
+def _place(connection: dict[str, Any]) -> str:
+    """Return where a connection comes from, as `peer:port`."""
+    peer, port = connection["peer"], connection["peerPort"]
+    if not port:
+        return str(peer)
+    return f"[{peer}]:{port}" if ":" in peer else f"{peer}:{port}"
+
+
 @click.group("consumer", short_help="List consumers of queues.")
 def consumer() -> None:
     """Consumers of the queues of a running broker, by its HTTP API."""
@@ -106,7 +116,10 @@ def consumer() -> None:
 def list_consumers(
     queue: str | None, api_url: str, password_file: Path | None, is_json: bool
 ) -> None:
-    """List all consumers. `vespiary connection close` ends one, with its connection."""
+    """List all consumers. `vespiary connection close` ends one, with its connection.
+
+    Credit is what a client takes now, beyond what it holds; `-` is any number.
+    """
     client = ApiClient(api_url, password_file)
     query = {"queue": queue} if queue else None
     show_all(list(client.items("/consumers", query)), _CONSUMER_COLUMNS, is_json)

@@ -13,13 +13,14 @@ import click
 
 _NUMBERS: Final = (
     *("messages", "ready", "delivering", "prepared", "added", "acknowledged", "redelivered"),
+    *("scheduled", "paged"),
     *("consumers", "maxConsumers", "liveBytes", "ringSize", "groupBuckets"),
     *("consumersBeforeDispatch", "delayBeforeDispatch", "autoDeleteDelay"),
     "autoDeleteMessageCount",
 )
 _TEXTS: Final = (
     *("name", "address", "routingType", "filterString", "user"),
-    *("lastValueKey", "groupFirstKey"),
+    *("lastValueKey", "groupFirstKey", "state"),
 )
 _SWITCHES: Final = (
     *("isDurable", "isAutoCreated", "isTemporary", "isConfigured", "isPaused"),

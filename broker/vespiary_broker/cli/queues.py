@@ -12,6 +12,7 @@ import click
 
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.administration import (
+    age_text,
     confirm,
     routing_type_option,
     show_all,
@@ -30,12 +31,16 @@ _QUEUE_COLUMNS: Final = (
     ("queue", "name"),
     ("address", "address"),
     ("type", "routingType"),
+    ("state", "state"),
     ("messages#", "messages"),
     ("ready#", "ready"),
     ("delivering#", "delivering"),
+    ("scheduled#", "scheduled"),
+    ("paged#", "paged"),
+    ("oldest#", "oldest"),
+    ("in/s#", "in"),
+    ("out/s#", "out"),
     ("consumers#", "consumers"),
-    ("acknowledged#", "acknowledged"),
-    ("durable", "isDurable"),
     ("kind", "kind"),
 )
 
@@ -48,9 +53,14 @@ def queue() -> None:
 @queue.command("list", short_help="List queues.")
 @api_options
 def list_queues(api_url: str, password_file: Path | None, is_json: bool) -> None:
-    """List all queues."""
+    """List all queues.
+
+    State is `idle` (no messages), `running`, or why it is not moving; `queue show` and `status` say
+    what to do. Oldest is the age of the oldest message; in/s and out/s are messages a second in the
+    last 5 s.
+    """
     found = list(ApiClient(api_url, password_file).items("/queues"))
-    show_all(found if is_json else with_kinds(found), _QUEUE_COLUMNS, is_json)
+    show_all(found if is_json else _shown(found), _QUEUE_COLUMNS, is_json)
 
 
 @queue.command("show", short_help="Show one queue.")
@@ -239,12 +249,32 @@ def queue_statistics(
         show_histories(counters, is_json=is_json)
         return
     if not is_json:
-        shown = with_kinds(shown)
+        shown = _shown(shown)
     elif fields is not None:
         shown = [{key: item[key] for _, key in columns} for item in shown]
     show_all(shown, columns, is_json)
     if count > len(shown):
         terminal.echo(f"{count - len(shown)} more; see --max-rows", err=True)
+
+
+def _shown(queues: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return queues with what tables show of them beside their figures."""
+    return [
+        each
+        | {
+            "oldest": age_text(each["oldestAgeS"]),
+            "in": _rate_text(each["inPerS"]),
+            "out": _rate_text(each["outPerS"]),
+        }
+        for each in with_kinds(queues)
+    ]
+
+
+def _rate_text(rate: float | None) -> str | None:
+    """Return a rate as a table shows it; None: not known."""
+    if rate is None:
+        return None
+    return f"{rate:.0f}" if rate == 0 or rate >= 10 else f"{rate:.1f}"
 
 
 @queue.command("purge", short_help="Remove the messages that wait in a queue.")

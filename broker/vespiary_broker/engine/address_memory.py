@@ -135,6 +135,22 @@ class MemoryFacts:
     pages: PageLimits | None = None
 
 
+class FullAddress(NamedTuple):
+    """Why an address does not take messages as they come.
+
+    Attributes:
+        policy: What becomes of them: BLOCK, FAIL or DROP.
+        is_by_itself: Whether it is above limits of its own; else all addresses together are.
+        measured: What it holds.
+        allowed: The limits.
+    """
+
+    policy: AddressFullPolicy
+    is_by_itself: bool
+    measured: str
+    allowed: str
+
+
 @dataclass(slots=True)
 class Counts:
     """What happened since the start.
@@ -488,6 +504,18 @@ class AddressMemory:
             state.policy,
             state.pages,
         )
+
+    def full_address(self, address: str) -> FullAddress | None:
+        """Return why an address does not take messages; None: it does, or has no queues."""
+        state = self._by_name.get(address)
+        if state is None or not self.is_full(state):
+            return None
+        own = self._core.account_statistics(state.account)
+        measured = f"{own.bytes} bytes in {own.messages} messages"
+        if state.pages is not None:
+            measured += f", {state.pages.facts_text()}"
+        allowed = self._allowed(state, is_full=own.is_full)
+        return FullAddress(state.policy_now, own.is_full, measured, allowed)
 
     def excess_bytes(self, state: AddressState) -> int:
         """Return how much of an address has to leave the memory until it no longer pages.

@@ -8,7 +8,7 @@ match leaves open comes from the next wider one, and at last from `ADDRESS_DEFAU
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,20 @@ from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX, Pattern, WildcardSy
 from vespiary_spec.settings import ADDRESS_DEFAULTS, AddressSettings, DiskFullPolicy
 
 _CACHE_ENTRIES_MAX: Final = 10_000
+
+
+class EffectiveSetting(NamedTuple):
+    """A setting that holds for an address.
+
+    Attributes:
+        name: Its name in the configuration, as `max-size-bytes`.
+        value: Its value; None: it is left open.
+        match: The match of `address-settings` that says so; None: none does, it is the default.
+    """
+
+    name: str
+    value: object
+    match: str | None
 
 
 def width(pattern: str, syntax: WildcardSyntax) -> tuple[tuple[int, ...], int]:
@@ -86,6 +100,36 @@ class AddressSettingsTable:
                 self._cache.clear()
             self._cache[address] = found
         return found
+
+    def effective(self, address: str) -> list[EffectiveSetting]:
+        """Return all settings that hold for an address, by name, with the match of each.
+
+        Args:
+            address: Name of the address; it need not exist.
+        """
+        merged = self.settings_for(address)
+        return [
+            EffectiveSetting(
+                name.replace("_", "-"), getattr(merged, name), self.match_of(name, address)
+            )
+            for name in sorted(merged.__struct_fields__)
+        ]
+
+    def match_of(self, setting: str, address: str) -> str | None:
+        """Return the match that a setting of an address is from; None: none, it is the default.
+
+        Args:
+            setting: The setting, as `max_size_bytes`.
+            address: Name of the address; it need not exist.
+        """
+        return next(
+            (
+                pattern.text
+                for pattern, own in self._matches
+                if getattr(own, setting) is not None and covers(pattern, address)
+            ),
+            None,
+        )
 
     def keeps_unrouted(self, address: str) -> bool:
         """Return whether a message that no queue of an address takes is kept somewhere else.

@@ -145,6 +145,18 @@ class Dispatcher:
         """Serve the queues that waited for a slab, in the next `dispatch`."""
         self._outflow.slab_loaded(file_id, slab)
 
+    def is_output_full(self, output: Output, queue_id: int) -> bool:
+        """Whether a queue waits until a connection takes more."""
+        return self._outflow.is_output_full(output, queue_id)
+
+    def is_without_room(self, queue_id: int) -> bool:
+        """Whether deliveries of a queue found no room in the journal."""
+        return self._outflow.is_starved(queue_id)
+
+    def is_loading(self, queue_id: int) -> bool:
+        """Whether a queue waits for a part of the journal or of a page to be in memory."""
+        return self._outflow.is_loading(queue_id)
+
     def forget(self, output: Output) -> None:
         """Drop what is remembered about a connection that is gone."""
         self._outflow.forget(output)

@@ -27,8 +27,10 @@ from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.logins import Logins
 from vespiary_broker.engine.moves import Mover
 from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
+from vespiary_broker.engine.oldest_messages import OldestMessages
 from vespiary_broker.engine.permissions import Permissions
 from vespiary_broker.engine.ports import Bindings, Event, Lock, Spawn
+from vespiary_broker.engine.queue_rates import QueueRates
 from vespiary_broker.engine.redelivery import Redelivery
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.slow_consumers import SlowConsumers
@@ -59,6 +61,8 @@ class Engine:
         slow_consumers: Measures consumers.
         streams: Queues that are read by ranges.
         fences: Which staged tries of a batch count.
+        rates: How fast messages come into queues and leave them.
+        oldest: When the oldest messages of queues came.
     """
 
     core: Core
@@ -72,11 +76,13 @@ class Engine:
     transaction_bytes_max: int
     transaction_scan_period_s: float
     quarantine: Quarantine
-    reaper: Reaper
-    fates: Fates
-    slow_consumers: SlowConsumers
     streams: Streams
     fences: Fences
+    reaper: Reaper
+    rates: QueueRates
+    fates: Fates
+    slow_consumers: SlowConsumers
+    oldest: OldestMessages
 
     def restore(self) -> None:
         """Take what exists from the bindings and the core, each after what it stands on.
@@ -156,9 +162,9 @@ def make_engine(
     streams, fences = _make_streams(core, bindings, registry, branches, naming, clocks)
     return Engine(
         core, registry, dispatcher, duplicates, login, FullDisk(settings), memory,
-        branches, transaction_bytes_max, transaction_scan_period_s, quarantine,
-        Reaper(registry, naming.clock_s, naming.scan_period_s), fates,
-        SlowConsumers(core, registry, settings, naming.clock_s), streams, fences,
+        branches, transaction_bytes_max, transaction_scan_period_s, quarantine, streams, fences,
+        Reaper(registry, naming.clock_s, naming.scan_period_s), QueueRates(core, naming.clock_s),
+        fates, SlowConsumers(core, registry, settings, naming.clock_s), OldestMessages(core),
     )  # fmt: skip
 
 

@@ -33,7 +33,9 @@ Order
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Final
 
 from vespiary_broker.engine.branch_ends import BranchEnds
@@ -58,6 +60,7 @@ _JUDGE_COST: Final = 16
 _SIZE_MAX: Final = 256
 _GROUPS_A_STEP: Final = 8
 """A consumer with few groups gets one new one at a time, so that all get their share."""
+_KEYS_EXPLAINED: Final = 1024
 _PLAIN_AFTER: Final = 1024
 """Ordinary messages in a row after which an examined queue may become plain again."""
 
@@ -470,6 +473,36 @@ class ExaminedQueue:
         """Return how many messages there are for a consumer, about."""
         taker = self._takers[consumer]
         return len(taker.lane.keys) + len(taker.own)
+
+    def blocking_owners(self, takers: Collection[Consumer]) -> list[Consumer]:
+        """Return the owners of the groups that all messages in the index belong to.
+
+        Args:
+            takers: Consumers that would take messages; those that nobody would take are passed
+                over, and of each selector the first `_KEYS_EXPLAINED` count for all.
+
+        Returns:
+            None of them if a message may go to one of `takers`.
+        """
+        owners = {one: None for one, taker in self._takers.items() if taker.own}
+        for lane in {self._takers[consumer].lane: None for consumer in takers}:
+            for key in islice(lane.keys, _KEYS_EXPLAINED):
+                group = self._group_of.get(key & SEQUENCE_MASK)
+                owner = None if group is None else self.groups.owner(group)
+                if owner is None:
+                    return []
+                owners[owner] = None
+        return [] if any(owner in takers for owner in owners) else list(owners)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether messages of groups were passed over whose owner takes with another selector."""
+        return self._has_left
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether nothing is given until all messages are acknowledged."""
+        return self._is_rebalancing
 
     def take(self, consumer: Consumer, count: int) -> Batch:
         """Take the next messages for a consumer off the index.

@@ -107,6 +107,18 @@ class Outflow:
         """Return the queues that waited for a slab which can't be read, and forget them."""
         return list(self._absent.pop((file_id, slab), {}))
 
+    def is_output_full(self, output: Output, queue_id: int) -> bool:
+        """Whether a queue waits for room in a connection."""
+        return queue_id in self._stalled.get(output.handle, ())
+
+    def is_starved(self, queue_id: int) -> bool:
+        """Whether a queue waits for room in the journal."""
+        return queue_id in self._starved
+
+    def is_loading(self, queue_id: int) -> bool:
+        """Whether a queue waits for a slab."""
+        return any(queue_id in waiting for waiting in self._absent.values())
+
     def forget(self, output: Output) -> None:
         """Drop what is remembered about a connection that is gone."""
         self._stalled.pop(output.handle, None)

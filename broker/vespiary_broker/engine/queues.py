@@ -51,7 +51,7 @@ class Consumer:
         output: The connection that its messages go to.
         mode: Acknowledgement mode.
         subscription: Id that the client gave it.
-        credit: Messages that may be out unacknowledged.
+        credit: Messages that may be out unacknowledged, as the core counts them.
         match: Its selector; None takes all.
         priority: It is served before those with a lower one.
         is_exclusive: Whether it is to be the only one that is served.
@@ -66,6 +66,9 @@ class Consumer:
             `encode_amqp`).
         is_core_settling: Whether the core acknowledges some of them as it gives them.
         on_encoded: Called with how many messages the core has encoded; None: nobody counts.
+        client_credit: Returns how many more messages its client takes now, by a credit or a window
+            of its protocol (None: without limit); None: the protocol has neither, and `credit`
+            less what it holds is what it takes.
         user: Who consumes; empty is nobody.
         is_trusted: Whether it is the broker's own, which needs no permission.
     """
@@ -88,6 +91,7 @@ class Consumer:
     is_core_encoding: bool = False
     is_core_settling: bool = False
     on_encoded: Callable[[int], None] | None = None
+    client_credit: Callable[[], int | None] | None = None
     user: str = ""
     is_trusted: bool = False
 

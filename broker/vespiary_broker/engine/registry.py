@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Final
 
 from vespiary_broker.engine.address_memory import AddressMemory
-from vespiary_broker.engine.address_settings import AddressSettingsTable
+from vespiary_broker.engine.address_settings import AddressSettingsTable, EffectiveSetting
 from vespiary_broker.engine.address_table import AddressTable
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.automatic_deletion import is_address_due
@@ -241,6 +241,14 @@ class Registry:
     def settings_for(self, address: str) -> AddressSettings:
         """Return the settings of an address; no field is None."""
         return self._settings.settings_for(address)
+
+    def effective_settings(self, address: str) -> list[EffectiveSetting]:
+        """Return the settings of an address by name, with the match that each is from."""
+        return self._settings.effective(address)
+
+    def match_of(self, setting: str, address: str) -> str | None:
+        """Return the match that a setting of an address is from; None: it is the default."""
+        return self._settings.match_of(setting, address)
 
     def change_settings(self, matches: Mapping[str, AddressSettings]) -> None:
         """Take other settings by address from now on, for what there is as well."""

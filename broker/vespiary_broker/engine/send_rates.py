@@ -10,7 +10,9 @@ senders; owner: the event loop.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,6 +62,7 @@ class SendRates:
 
     def __init__(self, users: Mapping[str, UserLimit] | None = None) -> None:
         self._buckets: dict[_Key, _Bucket] = {}
+        self._held: Counter[str] = Counter()
         self.change(users or {})
 
     def change(self, users: Mapping[str, UserLimit]) -> None:
@@ -90,6 +93,21 @@ class SendRates:
             if bucket.level < 0:
                 longest_s = max(longest_s, -bucket.level / rate if rate else math.inf)
         return longest_s
+
+    def held(self, address: str) -> int:
+        """Return how many producers wait for a rate before they may send to an address."""
+        return self._held[address]
+
+    @contextmanager
+    def holding(self, address: str) -> Iterator[None]:
+        """Count a producer that waits to send to an address, in a `with` block."""
+        self._held[address] += 1
+        try:
+            yield
+        finally:
+            self._held[address] -= 1
+            if not self._held[address]:
+                del self._held[address]
 
     def take(
         self, destination: Destination, settings: AddressSettings, size_bytes: int, now_s: float

@@ -57,6 +57,11 @@ class BlockedProducers:
             if state.name == address
         )
 
+    @property
+    def addresses(self) -> list[str]:
+        """Names of the addresses that somebody waits for."""
+        return [state.name for state in self._waiting]
+
     async def wait(self, state: AddressState, producer: Hashable) -> None:
         """Wait until an address may have room, or the producer is let go for another reason.
 

@@ -62,11 +62,15 @@ class Connection(asyncio.BufferedProtocol):
         cycle: What all connections share.
         listener: The listener that it came through.
         peer: Address that it is forwarded for; empty: that of its socket.
+        peer_port: Port that goes with it.
     """
 
-    def __init__(self, cycle: Cycle, listener: Listener, peer: str = "") -> None:
+    def __init__(
+        self, cycle: Cycle, listener: Listener, peer: str = "", peer_port: int = 0
+    ) -> None:
         self.handle = -1
         self.peer = peer
+        self.peer_port = peer_port
         self.descriptor = -1
         self.is_client_closed = False  # its client closed its side while it was not read
         self.is_write_paused = False
@@ -100,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport  # type: ignore[assignment]  # uvloop's has no common base
         if not self.peer:
             place = transport.get_extra_info("peername")
-            self.peer = str(place[0]) if place else "?"
+            self.peer, self.peer_port = (str(place[0]), int(place[1])) if place else ("?", 0)
         self.descriptor = descriptor_of(transport)
         self.heard_at_s = self.written_at_s = self.connected_at_s = cycle.loop.time()
         assert self._transport is not None

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.ports import Journal, Spawn
+from vespiary_broker.engine.stall_watch import StallWatch
+from vespiary_broker.engine.stalls import Stalls
 from vespiary_broker.engine.subscriptions import forbidden_consumers
 from vespiary_broker.server.amqp.annotations import ChangedAnnotations
 from vespiary_broker.server.amqp.receivers import Receivers
@@ -105,6 +107,9 @@ class Cycle:
         self._measuring = Reaping(engine.slow_consumers, self.loop, self.touch)
         dead_peers = DeadPeers(self.connections.values, self.loop.time)
         self._seeking = Reaping(dead_peers, self.loop, self.touch)
+        self.stalls = Stalls(engine, self.producers.count_for, lambda: journal.blocked)
+        self.stall_watch = StallWatch(engine, self.stalls, self.loop.time)
+        self._sampling = Reaping(self.stall_watch, self.loop, self.touch)
 
     def start(self) -> None:
         """Begin to watch for connections that send too slowly, and transactions without end."""
@@ -113,6 +118,7 @@ class Cycle:
         self._reaping.start()
         self._measuring.start()
         self._seeking.start()
+        self._sampling.start()
         self.touch()  # what was restored may be due, or have expired
 
     def settings_changed(self) -> None:
@@ -140,6 +146,7 @@ class Cycle:
         self._reaping.close()
         self._measuring.close()
         self._seeking.close()
+        self._sampling.close()
         self._let_go_on()
         self.turns.close()
         self.producers.let_go_all()

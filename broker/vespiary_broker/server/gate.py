@@ -68,12 +68,13 @@ class Gate(asyncio.BufferedProtocol):
         self._handshake: asyncio.Task[None] | None = None
         self._is_counted = True  # for the address that it comes from
         self.peer = "?"
+        self.peer_port = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the first bytes."""
         self._transport = transport  # type: ignore[assignment]  # uvloop's has no common base
         place = transport.get_extra_info("peername")
-        self.peer = str(place[0]) if place else "?"
+        self.peer, self.peer_port = (str(place[0]), int(place[1])) if place else ("?", 0)
         if not self._listener.enter(self):
             self._transport.abort()  # type: ignore[union-attr]
             return
@@ -110,8 +111,9 @@ class Gate(asyncio.BufferedProtocol):
             if self._received == BYTES_FIRST:
                 self._rest = bytearray(rest_bytes(bytes(self._first)))
             if self._received == BYTES_FIRST + len(self._rest):
-                forwarded = peer_of(bytes(self._first), bytes(self._rest))
-                self.peer = forwarded or self.peer
+                forwarded, port = peer_of(bytes(self._first), bytes(self._rest))
+                if forwarded:
+                    self.peer, self.peer_port = forwarded, port
                 self._pass(is_counted=bool(forwarded))
         except VespiaryError as error:
             self._refuse(error)
@@ -125,7 +127,10 @@ class Gate(asyncio.BufferedProtocol):
         if self._context is None:
             self._leave()
             self._listener.adopt(
-                self._cycle, self._transport, b"", peer=self.peer, is_counted=is_counted
+                *(self._cycle, self._transport, b""),
+                peer=self.peer,
+                peer_port=self.peer_port,
+                is_counted=is_counted,
             )
         elif is_counted:
             self._take_place()
@@ -191,6 +196,7 @@ class Gate(asyncio.BufferedProtocol):
                 encrypted,
                 bytes(early.data),
                 peer=self.peer,
+                peer_port=self.peer_port,
                 is_counted=self._is_counted,
             )
             early.connection = adopted

@@ -198,6 +198,7 @@ class Listener:
         first: bytes,
         *,
         peer: str = "",
+        peer_port: int = 0,
         is_counted: bool = True,
     ) -> Connection:
         """Take a connection that came in elsewhere, and return it.
@@ -207,9 +208,10 @@ class Listener:
             transport: The connection; it belongs to another protocol until now.
             first: What was read of it.
             peer: Address that it is forwarded for; empty: it comes from where it seems to.
+            peer_port: Port that goes with it.
             is_counted: Whether it counts for that address.
         """
-        connection = Connection(cycle, self, peer)
+        connection = Connection(cycle, self, peer, peer_port)
         if not is_counted:
             self.addresses.exempt(connection)
         if self.is_http and (descriptor := descriptor_of(transport)) >= 0:

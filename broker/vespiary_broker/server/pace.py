@@ -58,7 +58,8 @@ class Pace:
             return
         self._limits.rates.throttled += 1
         self._cycle.touch()  # what is staged so far is not to wait for this
-        with self._cycle.watching(self._connection):
+        address = message.destination.address
+        with self._cycle.watching(self._connection), self._limits.sends.holding(address):
             wait_s = self._wait_s(message)
             while self._connection.is_open and wait_s > 0:
                 await asyncio.sleep(min(wait_s, LOOK_S))

@@ -77,25 +77,28 @@ def rest_bytes(first: bytes) -> int:
     return int(count)
 
 
-def peer_of(first: bytes, rest: bytes) -> str:
-    """Return the address that the connection is forwarded for; what follows it is skipped.
+def peer_of(first: bytes, rest: bytes) -> tuple[str, int]:
+    """Return where the connection that is forwarded comes from; what follows it is skipped.
 
     Args:
         first: The first 16 bytes.
         rest: As many more as `rest_bytes` says.
 
     Returns:
-        The address; empty where the balancer speaks for itself (LOCAL), or does not know one.
+        Address and port; empty and 0 where the balancer speaks for itself (LOCAL), or does not know
+        them.
 
     Raises:
         RemoteProtocolError: It is of a kind that no TCP connection has.
     """
     command, family = first[len(SIGNATURE)] & 0xF, first[len(SIGNATURE) + 1]
     if command == _LOCAL or family in (_UNKNOWN, _UNIX):
-        return ""
+        return "", 0
     if family not in _ADDRESS_BYTES:
         raise RemoteProtocolError(
             "the header of the PROXY protocol is for no TCP connection",
             measured=f"{family:#04x}",
         )
-    return str(ipaddress.ip_address(rest[: _ADDRESS_BYTES[family]]))
+    size = _ADDRESS_BYTES[family]
+    (port,) = struct.unpack_from("!H", rest, 2 * size)  # behind both addresses
+    return str(ipaddress.ip_address(rest[:size])), port

@@ -1,7 +1,8 @@
 """The timers of scans: one every period, one step a turn of the loop.
 
-Owns the timers of automatic deletion and of slow consumers. Must never decide what goes: the
-engine's `Reaper` and `SlowConsumers` do. Called by `cycle`; owner: the event loop.
+Owns the timers of automatic deletion, of slow consumers, of rates and stalls. Must never decide
+anything: the engine's `Reaper`, `SlowConsumers` and `StallWatch` do. Called by `cycle`; owner: the
+event loop.
 """
 
 from __future__ import annotations

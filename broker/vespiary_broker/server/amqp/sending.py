@@ -94,6 +94,7 @@ class OutgoingLink(Link):
             unsettled: Deliveries that the client has from before: states by tag.
         """
         self.consumer = consumer
+        consumer.client_credit = lambda: self.credit
         self.is_open = True
         self._recover(unsettled)
         if consumer.view is None:

@@ -123,6 +123,10 @@ class Subscriber:
         self.is_wild_first = own[0] in "+#"
         self._deliveries = deliveries
 
+    def client_credit(self) -> int | None:
+        """Return how many more messages its client takes now; None: QoS 0 has no limit."""
+        return self._deliveries.credit if self.options.qos else None
+
     def takes(self, topic: str, sequence: int) -> bool:
         """Return whether it takes a message of its queue, whose topic its address covers.
 
@@ -191,6 +195,11 @@ class Deliveries:
     def is_open(self) -> bool:
         """Whether the client may be sent more that it has to acknowledge."""
         return not self._waiting and not self._starved and self._room > 0
+
+    @property
+    def credit(self) -> int:
+        """Messages of QoS 1 and 2 that the client takes now: what is left of Receive Maximum."""
+        return max(self._room, 0) if self.is_open else 0
 
     @property
     def _room(self) -> int:

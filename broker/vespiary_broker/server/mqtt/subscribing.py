@@ -324,6 +324,7 @@ class Subscribing:
         """Open the consumer of a subscription."""
         topic_filter = subscriber.topic_filter
         subscriber.consumer = await self._consume(queue, topic_filter, subscriber)
+        subscriber.consumer.client_credit = subscriber.client_credit
         self._subscribers[topic_filter] = subscriber
         if not self._connection.is_open:
             self.close()

@@ -129,6 +129,9 @@ def test_lists_and_single_things(rig: AdminRig):
     assert [queue["name"] for queue in ask(rig, "listQueues").json["items"]] == ["orders", "prices"]
     assert ask(rig, "showQueue").json["messages"] == 3
     assert ask(rig, "showAddress").json["queues"] == ["orders"]
+    settings = {one["name"]: one for one in ask(rig, "showAddressSettings").json["items"]}
+    assert settings["max-size-bytes"] == {"name": "max-size-bytes", "value": -1, "match": None}
+    assert settings["auto-create-queues"]["value"] is True
     assert len(ask(rig, "listAddresses").json["items"]) == 2
     assert [c["id"] for c in ask(rig, "listConnections").json["items"]] == [1, 2, 10]
     assert len(ask(rig, "listConsumers").json["items"]) == 6
@@ -587,7 +590,7 @@ def test_the_names_are_served_as_a_properties_file(rig: AdminRig):
 
 
 NAMED = (
-    "showQueue deleteQueue purgeQueue showAddress "
+    "showQueue deleteQueue purgeQueue showAddress showAddressSettings "
     "deleteAddress retryMessages sendToDeadLetterAddress expireMessages deliverScheduled"
 )
 

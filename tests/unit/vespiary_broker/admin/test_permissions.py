@@ -101,7 +101,7 @@ CASES: dict[str, tuple[str, dict[str, Any] | None, str, tuple[tuple[Permission, 
     **dict.fromkeys(
         (
             *("pauseAddress", "resumeAddress", "resetAddressCounter"),
-            *("showDuplicateIds", "clearDuplicateIds"),
+            *("showDuplicateIds", "clearDuplicateIds", "showAddressSettings"),
         ),
         ("orders", None, "", ((Permission.MANAGE, "orders"),)),
     ),
@@ -187,6 +187,7 @@ def test_every_operation_on_a_queue_asks_whose_it_is() -> None:
     assert set(NEEDED) - set(QUEUES) == {
         *("createAddress", "changeAddress", "deleteAddress", "pauseAddress", "resumeAddress"),
         *("showDuplicateIds", "clearDuplicateIds", "resetAddressCounter", "createQueue"),
+        "showAddressSettings",
     }
     assert set(QUEUES) <= set(NEEDED)
     assert set(QUEUES) == set(QUEUE_CASES)
@@ -235,6 +236,7 @@ def test_where_messages_go_is_decided_for_the_one_who_asks(
         "listConnections",
         "listConsumers",
         "showDuplicateIds",
+        "showAddressSettings",
     ],
 )
 def test_what_tells_of_other_users_is_for_administrators(rig: AdminRig, name: str) -> None:

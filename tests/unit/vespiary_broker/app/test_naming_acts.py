@@ -10,10 +10,12 @@ import pytest
 from vespiary_broker.app.naming_acts import NamingActs
 from vespiary_broker.app.states import QueueState
 from vespiary_broker.engine.core import AckMode
+from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.queue_changes import QueueWishes, wished_traits
 from vespiary_broker.engine.queue_kinds import ORDINARY, kind_properties_in
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.restoration import durable_queue_ids
+from vespiary_broker.engine.stalls import Stalls
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_spec.errors import ConfigError, InvalidSelector, RemoteProtocolError
 from vespiary_spec.settings import AddressSettings, RoutingType
@@ -23,8 +25,9 @@ from vespiary_testkit.engine_rig import Rig, do
 class Turns:
     """A cycle that counts what was asked of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.touched = 0
+        self.stalls = Stalls(engine, lambda _: 0, lambda: None)
 
     def touch(self) -> None:
         self.touched += 1
@@ -35,7 +38,7 @@ class NamingRig(Rig):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.cycle = Turns()
+        self.cycle = Turns(self.engine)
         self.acts = NamingActs(self.engine, self.cycle)  # type: ignore[arg-type]
 
     def make(self, name: str = "q", kind: RoutingType = RoutingType.ANYCAST, **said: Any) -> Queue:

@@ -39,8 +39,8 @@ def test_queues_are_listed_over_all_pages(rig: AdminRig, capsys: pytest.CaptureF
         rig.broker.queue_states[f"q{number:04}"] = queue_state(f"q{number:04}")
     assert ask(rig, "queue", "list") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:4] == ["queue", "address", "type", "messages"]
-    assert lines[1].split()[:5] == ["orders", "orders", "ANYCAST", "5", "3"]
+    assert lines[0].split()[:5] == ["queue", "address", "type", "state", "messages"]
+    assert lines[1].split()[:6] == ["orders", "orders", "ANYCAST", "running", "5", "3"]
     assert len(lines) == 1102
     assert ask(rig, "queue", "list", "--json") == 0
     assert len(json.loads(capsys.readouterr().out)) == 1101

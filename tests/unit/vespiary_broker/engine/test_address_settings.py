@@ -40,3 +40,22 @@ def test_matches_have_the_brokers_wildcards() -> None:
     assert table.settings_for("a/b").auto_create_queues is True
     assert table.settings_for("a/b/c").auto_create_queues is False
     assert table.settings_for("a.b").auto_create_queues is True
+
+
+def test_each_setting_says_which_match_it_is_from() -> None:
+    table = AddressSettingsTable(
+        {
+            "#": AddressSettings(auto_create_queues=False, max_size_bytes=1000),
+            "a.*": AddressSettings(max_size_bytes=500),
+            "b.*": AddressSettings(max_size_messages=7),
+        }
+    )
+    found = {setting.name: setting for setting in table.effective("a.b")}
+    assert sorted(found) == list(found)
+    assert set(found) == {name.replace("_", "-") for name in AddressSettings.__struct_fields__}
+    assert found["max-size-bytes"][1:] == (500, "a.*")
+    assert found["auto-create-queues"][1:] == (False, "#")
+    assert found["max-size-messages"][1:] == (-1, None)
+    assert found["page-full-policy"][1:] == (None, None)
+    settings = table.settings_for("a.b")
+    assert all(getattr(settings, n.replace("-", "_")) == s.value for n, s in found.items())

@@ -31,7 +31,7 @@ def tcp(source: str) -> bytes:
     return header(0x11 if address.version == 4 else 0x21, address.packed + target.packed + ports)
 
 
-def read(data: bytes) -> str:
+def read(data: bytes) -> tuple[str, int]:
     first, rest = data[:BYTES_FIRST], data[BYTES_FIRST:]
     assert rest_bytes(first) == len(rest)
     return peer_of(first, rest)
@@ -39,21 +39,22 @@ def read(data: bytes) -> str:
 
 @pytest.mark.parametrize("address", ["192.0.2.7", "255.255.255.255", "2001:db8::7"])
 def test_the_address_of_the_client(address: str) -> None:
-    assert read(tcp(address)) == address
+    assert read(tcp(address)) == (address, 40000)
 
 
 def test_what_follows_the_addresses_is_skipped() -> None:
     further = b"\x04\x00\x03abc" + b"\x20\x00\x01x"
     block = tcp("192.0.2.7")[BYTES_FIRST:] + further
-    assert read(header(0x11, block)) == "192.0.2.7"
+    assert read(header(0x11, block)) == ("192.0.2.7", 40000)
 
 
 def test_a_balancer_that_speaks_for_itself_has_no_client() -> None:
-    assert read(header(0x00, command=0x20)) == ""
-    assert read(header(0x11, tcp("192.0.2.7")[BYTES_FIRST:], command=0x20)) == ""
-    assert read(header(0x00)) == ""
-    assert read(header(0x00, b"\x04\x00\x01x")) == ""
-    assert read(header(0x31, bytes(216))) == ""
+    nowhere = ("", 0)
+    assert read(header(0x00, command=0x20)) == nowhere
+    assert read(header(0x11, tcp("192.0.2.7")[BYTES_FIRST:], command=0x20)) == nowhere
+    assert read(header(0x00)) == nowhere
+    assert read(header(0x00, b"\x04\x00\x01x")) == nowhere
+    assert read(header(0x31, bytes(216))) == nowhere
 
 
 def test_what_begins_right_may_go_on() -> None:

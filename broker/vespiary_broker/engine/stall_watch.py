@@ -1,0 +1,252 @@
+"""The watch over what is not moving: samples, warnings, and since when.
+
+Owns one scan over all queues and addresses every `PERIOD_S`, in steps, which also samples the rates
+of queues. Must never decide what a stall is: that is `stalls`. A stall is logged as a WARNING when
+two scans in a row find it, and once more when it has ended; of one queue or address at most once a
+minute, and at most `_LINES_MAX` of them in a minute, addresses first. Run by a timer of the server;
+owner: the event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final
+
+from vespiary_broker.engine.addresses import Address
+from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.stalls import Stall, StallReason, Stalls
+
+if TYPE_CHECKING:
+    from vespiary_broker.engine.engine import Engine
+
+PERIOD_S: Final = 5.0
+"""Seconds between two scans."""
+_STEP: Final = 32
+"""Places in one turn of the loop: less than a millisecond, even if all of them are stalled."""
+_CHECKS: Final = 1024
+"""Stalled places in one turn that are only checked for having been deleted."""
+_LOOKS_EACH: Final = 4
+"""Places that are looked at again for each that is asked for: some move by now."""
+_RANKS: Final = 4
+_QUIET_S: Final = 60.0
+"""Seconds in which one queue or address is named at most once."""
+_LINES_MAX: Final = 20
+"""Stalls that the log names in `_QUIET_S`; the others are counted in one line."""
+
+Place = Queue | Address
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A queue or an address that is stalled.
+
+    Attributes:
+        stall: Why, as of the last scan.
+        since_s: When a scan first found that reason.
+        is_told: Whether the log names it or counts it.
+        is_named: Whether the log names it.
+    """
+
+    stall: Stall
+    since_s: float
+    is_told: bool = False
+    is_named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StalledPlace:
+    """A queue or an address that is not moving.
+
+    Attributes:
+        kind: `queue` or `address`.
+        name: Its name.
+        address: Name of its address; of an address its own.
+        stall: Why.
+        age_s: Seconds since a scan first found it.
+    """
+
+    kind: str
+    name: str
+    address: str
+    stall: Stall
+    age_s: float
+
+
+class StallWatch:
+    """Watches all queues and addresses.
+
+    Attributes:
+        period_s: Seconds between two scans.
+
+    Args:
+        engine: The engine.
+        stalls: Says what is stalled.
+        clock_s: A monotonic clock.
+    """
+
+    def __init__(self, engine: Engine, stalls: Stalls, clock_s: Callable[[], float]) -> None:
+        self.period_s = PERIOD_S
+        self._registry = engine.registry
+        self._rates = engine.rates
+        self._stalls = stalls
+        self._clock_s = clock_s
+        self._watched: dict[Place, _Watched] = {}
+        self._named_s: dict[Place, float] = {}  # when the log named it last
+        self._lines = 0  # that named a stall since `_lines_begin_s`
+        self._lines_begin_s = self._counted_s = -_QUIET_S
+        self._unnamed: Counter[StallReason] = Counter()
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def counts(self) -> tuple[Counter[StallReason], Counter[StallReason]]:
+        """Return how many queues, and how many addresses, are stalled for which reason."""
+        queues: Counter[StallReason] = Counter()
+        addresses: Counter[StallReason] = Counter()
+        for place, watched in self._watched.items():
+            (queues if isinstance(place, Queue) else addresses)[watched.stall.reason] += 1
+        return queues, addresses
+
+    def stalled(self, limit: int, addresses: Iterable[str] = ()) -> list[StalledPlace]:
+        """Return what is stalled as of now, what has been so for longest first.
+
+        Full addresses come first, then other addresses, then queues. Addresses that wait for the
+        disk come last, since that stalls them all.
+
+        Args:
+            limit: Most of them.
+            addresses: Addresses to look at whatever the last scan found.
+        """
+        now_s, count_max = self._clock_s(), _LOOKS_EACH * limit
+        ranks: list[list[tuple[Place, float]]] = [[] for _ in range(_RANKS)]
+        for place, watched in self._watched.items():  # the oldest comes first
+            rank = ranks[_rank(place, watched.stall.reason)]
+            if len(rank) < count_max:
+                rank.append((place, watched.since_s))
+        for name in addresses:
+            address = self._registry.addresses.get(name)
+            if address is not None and address not in self._watched and len(ranks[0]) < count_max:
+                ranks[0].append((address, now_s))
+        found: list[StalledPlace] = []
+        for place, since_s in islice(chain.from_iterable(ranks), count_max):
+            stall = self._stalls.why(place) if self._exists(place) else None
+            if stall is not None:
+                found.append(_stalled_place(place, stall, now_s - since_s))
+        return found[:limit]
+
+    # --- scanning ---------------------------------------------------------------------------------
+
+    def scan(self) -> Iterator[int]:
+        """Look at all queues and addresses, and sample the queues.
+
+        Yields:
+            After each step, 0: nothing has changed.
+        """
+        if self._clock_s() - self._lines_begin_s >= _QUIET_S:
+            self._lines_begin_s, self._lines = self._clock_s(), 0
+        places: list[Place] = [*self._registry.addresses.values()]  # these are named first
+        places += self._registry.queues_by_id.values()
+        for begin in range(0, len(places), _STEP):
+            for place in places[begin : begin + _STEP]:
+                self._look(place)
+            yield 0
+        watched = [*self._watched]
+        for begin in range(0, len(watched), _CHECKS):
+            for place in watched[begin : begin + _CHECKS]:
+                if not self._exists(place):
+                    del self._watched[place]
+            yield 0
+        self._rates.forget_deleted()
+        now_s = self._clock_s()
+        self._named_s = {
+            place: at_s for place, at_s in self._named_s.items() if now_s - at_s < _QUIET_S
+        }
+        self._count_unnamed(now_s)
+
+    def _count_unnamed(self, now_s: float) -> None:
+        """Log how many stalls were not named, at most once a minute."""
+        if not self._unnamed or now_s - self._counted_s < _QUIET_S:
+            return
+        reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(self._unnamed.items()))
+        log.warning(
+            "more queues and addresses are stalled count=%d reasons=%r cure=%r",
+            self._unnamed.total(),
+            reasons,
+            "`vespiary status` and `vespiary queue list`",
+        )
+        self._unnamed.clear()
+        self._counted_s = now_s
+
+    def _look(self, place: Place) -> None:
+        if not self._exists(place):
+            return
+        if isinstance(place, Queue):
+            self._rates.sample(place)
+        stall = self._stalls.why(place)
+        watched = self._watched.get(place)
+        now_s = self._clock_s()
+        if stall is None:
+            if watched is not None:
+                self._end(place, watched, now_s)
+        elif watched is None or watched.stall.reason is not stall.reason:
+            if watched is not None:
+                self._end(place, watched, now_s)
+            self._watched[place] = _Watched(stall, now_s)
+        else:
+            watched.stall = stall
+            if not watched.is_told:
+                self._tell(place, watched, now_s)
+
+    def _tell(self, place: Place, watched: _Watched, now_s: float) -> None:
+        """Log that something is stalled, unless it was named less than a minute ago."""
+        if place in self._named_s and now_s - self._named_s[place] < _QUIET_S:
+            return
+        watched.is_told = True
+        if self._lines == _LINES_MAX:
+            self._unnamed[watched.stall.reason] += 1
+            return
+        self._lines += 1
+        watched.is_named = True
+        self._named_s[place] = now_s
+        log.warning(
+            "%s is stalled %s=%s reason=%s text=%r cure=%r",
+            *(_kind(place), _kind(place), place.name, watched.stall.reason),
+            *(watched.stall.text, watched.stall.cure),
+        )
+
+    def _end(self, place: Place, watched: _Watched, now_s: float) -> None:
+        del self._watched[place]
+        if watched.is_named:
+            log.warning(
+                "%s is no longer stalled %s=%s reason=%s seconds=%.0f",
+                *(_kind(place), _kind(place), place.name, watched.stall.reason),
+                now_s - watched.since_s,
+            )
+
+    def _exists(self, place: Place) -> bool:
+        if isinstance(place, Queue):
+            return not place.is_deleted
+        return self._registry.addresses.get(place.name) is place
+
+
+def _rank(place: Place, reason: StallReason) -> int:
+    """Return which places are shown first: one of `_RANKS` numbers from 0."""
+    if isinstance(place, Queue):
+        return 2
+    if reason in (StallReason.FULL, StallReason.MEMORY):
+        return 0
+    return 3 if reason is StallReason.DISK else 1
+
+
+def _kind(place: Place) -> str:
+    return "queue" if isinstance(place, Queue) else "address"
+
+
+def _stalled_place(place: Place, stall: Stall, age_s: float) -> StalledPlace:
+    address = place.address.name if isinstance(place, Queue) else place.name
+    return StalledPlace(_kind(place), place.name, address, stall, age_s)

@@ -1,0 +1,356 @@
+"""Why a queue or an address is not moving: the one place that decides it.
+
+Owns the rules and their sentences. Must never change anything, and never looks at a message: it
+reads counters, credit and what the parts of the broker wait for. `vespiary status`, lists, the HTTP
+API, metrics and the log (`stall_watch`) all ask `Stalls.why`. Owner: the event loop.
+
+An address is stalled when messages do not get in: it is full, or producers wait for it. A queue is
+stalled when it has messages that no consumer is given. What depends on consumers is a stall only
+if nothing has left the queue since its last sample (`queue_rates`): a consumer that is busy has no
+credit most of the time. Messages that consumers hold are not stalled, however long that takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from vespiary_broker.engine.address_memory import FullAddress
+from vespiary_broker.engine.addresses import Address
+from vespiary_broker.engine.consumer_credit import remaining_credit
+from vespiary_broker.engine.core import QueueStatistics
+from vespiary_broker.engine.names import OWN_PREFIX
+from vespiary_broker.engine.queues import Consumer, Queue
+from vespiary_spec.errors import VespiaryError
+from vespiary_spec.settings import AddressFullPolicy, DiskFullPolicy
+
+if TYPE_CHECKING:
+    from vespiary_broker.engine.engine import Engine
+    from vespiary_broker.engine.examined import ExaminedQueue
+
+_LIMITS: Final = ("max_size_bytes", "max_size_messages")
+
+
+class StallReason(StrEnum):
+    """Why something is not moving; the values are those of the metrics' label `reason`."""
+
+    FULL = "full"
+    PAUSED = "paused"
+    SCHEDULED = "scheduled"
+    PAGED = "paged"
+    NO_CONSUMERS = "no-consumers"
+    NO_CREDIT = "no-credit"
+    NO_SELECTOR_MATCH = "no-selector-match"
+    GROUP_OWNER = "group-owner"
+    EXCLUSIVE_CONSUMER = "exclusive-consumer"
+    DISK = "disk"
+    MEMORY = "memory"
+    RATE_LIMIT = "rate-limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Why a queue or an address is not moving.
+
+    Attributes:
+        reason: The reason.
+        text: The same as a sentence without a full stop.
+        next_step: What to do next, as a sentence without a full stop, or what finds it out: a scan
+            of all addresses does not need it.
+        blocked_producers: Producers that wait for the address.
+    """
+
+    reason: StallReason
+    text: str
+    next_step: str | Callable[[], str]
+    blocked_producers: int = 0
+
+    @property
+    def cure(self) -> str:
+        """What to do next, as a sentence without a full stop."""
+        return self.next_step if isinstance(self.next_step, str) else self.next_step()
+
+
+class Stalls:
+    """Finds out why queues and addresses are not moving.
+
+    Args:
+        engine: The engine.
+        blocked_producers: Returns how many producers wait for an address that is full.
+        disk_full: Returns why no journal file can be made; None while there is room.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        blocked_producers: Callable[[str], int],
+        disk_full: Callable[[], VespiaryError | None],
+    ) -> None:
+        self._core = engine.core
+        self._dispatcher = engine.dispatcher
+        self._memory = engine.memory
+        self._rates = engine.rates
+        self._registry = engine.registry
+        self._schedule = engine.fates.schedule
+        self._blocked_producers = blocked_producers
+        self._disk_full = disk_full
+
+    def why(self, place: Queue | Address) -> Stall | None:
+        """Return why a queue or an address is not moving; None: it is, or it has nothing to move.
+
+        Args:
+            place: One that was not deleted.
+        """
+        return self._why_queue(place) if isinstance(place, Queue) else self._why_address(place)
+
+    # --- addresses: messages that do not get in ---------------------------------------------------
+
+    def _why_address(self, address: Address) -> Stall | None:
+        if address.name.startswith(OWN_PREFIX):
+            return None
+        for one in (address, *address.wildcards):
+            full = self._memory.full_address(one.name)
+            if full is not None:
+                return self._full(address, one, full)
+        disk = self._disk_full()
+        settings = self._registry.settings_for(address.name)
+        if disk is not None and settings.disk_full_policy is DiskFullPolicy.BLOCK:
+            return Stall(
+                StallReason.DISK,
+                f"its producers wait for room on the disk: {disk}",
+                "consume messages, so that journal files can be reused, or enlarge the volume",
+            )
+        if address.is_paused:
+            return _paused("address", address.name)
+        held = self._registry.limits.sends.held(address.name)
+        if held:
+            return Stall(
+                StallReason.RATE_LIMIT,
+                f"{_counted(held, 'producer waits', 'producers wait')} for a rate: "
+                f"producer-message-rate {settings.producer_message_rate}, producer-byte-rate "
+                f"{settings.producer_byte_rate} of the address, or the rate of their user",
+                "raise the rate, or let fewer clients send",
+                held,
+            )
+        return None
+
+    def _full(self, address: Address, owner: Address, full: FullAddress) -> Stall:
+        waiting = self._blocked_producers(owner.name)
+        consequence = _counted(waiting, "producer waits", "producers wait")
+        if full.policy is AddressFullPolicy.FAIL:
+            consequence = "messages to it are rejected"
+        elif full.policy is AddressFullPolicy.DROP:
+            consequence = "messages to it are dropped"
+        where = "it" if owner is address else f"the wildcard address {owner.name}, which covers it,"
+        text = f"{where} is full ({full.measured}, allowed {full.allowed}); {consequence}"
+        if not full.is_by_itself:
+            cure = "consume messages of any address, or raise global-max-size"
+            return Stall(StallReason.MEMORY, text, cure, waiting)
+        return Stall(StallReason.FULL, text, partial(self._cure_of_full, owner), waiting)
+
+    def _cure_of_full(self, address: Address) -> str:
+        """Return what to do about a full address: what stalls its queues, or its limits."""
+        matches = {self._registry.match_of(limit, address.name) for limit in _LIMITS} - {None}
+        where = "".join(f" (address-settings {match})" for match in sorted(map(str, matches)))
+        raising = f"raise its limit{where}"
+        for queue in address.queues.values():
+            stall = self._why_queue(queue)
+            if stall is not None:
+                why = f"its queue {queue.name} is stalled, {stall.text}"
+                return f"{why}: {stall.cure}; or {raising}"
+        return f"consume its messages faster, purge its queues, or {raising}"
+
+    # --- queues: messages that no consumer is given -----------------------------------------------
+
+    def _why_queue(self, queue: Queue) -> Stall | None:
+        if queue.traits.is_internal:
+            return None
+        if queue.is_held:
+            if queue.is_paused:
+                return _paused("queue", queue.name)
+            return _paused("address", queue.address.name)
+        statistics = self._core.queue_statistics(queue.id)
+        if statistics.ready + statistics.paged - statistics.paged_prepared <= 0:
+            return self._set_aside(queue, statistics)
+        if queue.stream is not None:
+            return None
+        if queue.views is not None:
+            return self._why_unseen(queue, statistics)
+        if not queue.rota.tiers:
+            return _no_consumers(queue)
+        if self._rates.has_moved(queue):
+            return None
+        return self._why_undelivered(queue, statistics)
+
+    def _set_aside(self, queue: Queue, statistics: QueueStatistics) -> Stall | None:
+        """Return why a queue does not move that has nothing to give, if all of it waits."""
+        if not statistics.aside or statistics.delivering:
+            return None
+        scheduled = self._schedule.waiting.count(queue.id)
+        others = statistics.aside - scheduled
+        parts = [f"{_counted(scheduled, 'message is', 'messages are')} scheduled for later"]
+        if others > 0:
+            waits = _counted(others, "message waits", "messages wait")
+            parts.append(f"{waits} for a redelivery delay or on the way to another address")
+        return Stall(
+            StallReason.SCHEDULED,
+            " and ".join(parts if scheduled else parts[1:]),
+            f"wait, or `vespiary queue deliver-scheduled {queue.name}`; `vespiary browse "
+            f"{queue.name} --scheduled` shows them",
+        )
+
+    def _why_unseen(self, queue: Queue, statistics: QueueStatistics) -> Stall | None:
+        """Return why a non-destructive queue does not move: its messages stay, seen or not."""
+        unseen = [
+            consumer
+            for consumer in queue.consumers
+            if consumer.view is not None
+            and (consumer.view.behind or consumer.view.cursor < statistics.available)
+        ]
+        if not unseen or self._rates.has_moved(queue) or any(map(self._takes, unseen)):
+            return None
+        return self._no_credit(queue, unseen)
+
+    def _why_undelivered(self, queue: Queue, statistics: QueueStatistics) -> Stall | None:
+        served = [consumer for tier in queue.rota.tiers for consumer in tier]
+        takers = [consumer for consumer in served if self._takes(consumer)]
+        disk = self._disk_full()
+        if disk is not None and self._dispatcher.is_without_room(queue.id):
+            return Stall(
+                StallReason.DISK,
+                f"acknowledgements find no room in the journal: {disk}",
+                "enlarge the volume, or remove other files from it",
+            )
+        alone = self._why_alone(queue, served, takers)
+        if alone is not None:
+            return alone
+        if not takers:
+            return self._no_credit(queue, served)
+        examined = queue.examined
+        if examined is not None and examined.has_unlooked:
+            return None
+        if self._dispatcher.is_loading(queue.id):
+            return _unread(queue, statistics)
+        if examined is not None:
+            return self._why_unwanted(queue, examined, takers)
+        return _unread(queue, statistics) if statistics.paged else None
+
+    def _why_alone(
+        self, queue: Queue, served: Sequence[Consumer], takers: Sequence[Consumer]
+    ) -> Stall | None:
+        """Return why an exclusive consumer stalls a queue that others would take from."""
+        if len(served) == len(queue.consumers):
+            return None
+        if takers and not self._is_unwanted(queue, takers):
+            return None
+        if not any(self._takes(one) for one in queue.consumers if one not in served):
+            return None
+        return Stall(
+            StallReason.EXCLUSIVE_CONSUMER,
+            f"connection {served[0].output.handle} consumes exclusively and takes no message; "
+            f"{_counted(len(queue.consumers) - 1, 'other consumer gets', 'other consumers get')} "
+            "nothing",
+            f"close it (`vespiary connection close {served[0].output.handle}`), and another one "
+            "takes over",
+        )
+
+    def _why_unwanted(
+        self, queue: Queue, examined: ExaminedQueue, takers: Sequence[Consumer]
+    ) -> Stall | None:
+        """Return why consumers that would take messages get none of an examined queue."""
+        owners = examined.blocking_owners(takers)
+        if not owners and examined.may_give and any(map(examined.waiting, takers)):
+            return None
+        if owners or examined.has_left or examined.is_rebalancing:
+            names = ", ".join(str(one.output.handle) for one in owners[:3])
+            whose = f" of connection {names}" if names else ""
+            return Stall(
+                StallReason.GROUP_OWNER,
+                f"the messages belong to message groups{whose} whose consumer takes none now",
+                f"`vespiary queue groups {queue.name}` shows the owners, and with --release "
+                "the groups find other consumers",
+            )
+        served = [consumer for tier in queue.rota.tiers for consumer in tier]
+        wanting = [one for one in served if one not in takers and examined.waiting(one)]
+        if wanting:
+            return self._no_credit(queue, wanting)
+        if not self._is_unwanted(queue, takers):
+            return None
+        return Stall(
+            StallReason.NO_SELECTOR_MATCH,
+            "no message matches the selector of a consumer that takes messages",
+            f"start a consumer for the others; `vespiary browse {queue.name}` shows the messages, "
+            f"`vespiary consumer list --queue {queue.name}` the selectors",
+        )
+
+    def _is_unwanted(self, queue: Queue, takers: Sequence[Consumer]) -> bool:
+        """Whether no message of a queue matches what these consumers want."""
+        examined = queue.examined
+        return examined is not None and all(
+            consumer.match is not None and not examined.waiting(consumer) for consumer in takers
+        )
+
+    def _no_credit(self, queue: Queue, consumers: Sequence[Consumer]) -> Stall:
+        unread = sum(self._dispatcher.is_output_full(one.output, queue.id) for one in consumers)
+        count = len(consumers)
+        whose = "its consumer takes no" if count == 1 else f"none of its {count} consumers takes a"
+        text = f"{whose} message: no credit, or as many messages unacknowledged as it may hold"
+        if unread:
+            text += f"; {_counted(unread, 'client does', 'clients do')} not read the connection, "
+            text += "or not acknowledge"
+        return Stall(
+            StallReason.NO_CREDIT,
+            text,
+            f"`vespiary consumer list --queue {queue.name}` shows credit and messages held; "
+            f"`vespiary connection close --queue {queue.name}` gives what they hold to others",
+        )
+
+    def _takes(self, consumer: Consumer) -> bool:
+        """Whether a consumer takes a message now, as far as its client is concerned."""
+        if remaining_credit(self._core, consumer) == 0:
+            return False
+        return not self._dispatcher.is_output_full(consumer.output, consumer.queue.id)
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def _paused(kind: str, name: str) -> Stall:
+    return Stall(
+        StallReason.PAUSED,
+        f"the {kind} {name} is paused" if kind == "address" else "it is paused",
+        f"`vespiary {kind} resume {name}`",
+    )
+
+
+def _no_consumers(queue: Queue) -> Stall:
+    wanted, count = queue.kind.consumers_before_dispatch, len(queue.consumers)
+    text = "it has no consumers"
+    if count:
+        text = f"it has {_counted(count, 'consumer', 'consumers')} and waits for {wanted} "
+        text += "(consumers-before-dispatch)"
+    return Stall(
+        StallReason.NO_CONSUMERS,
+        text,
+        f"start a consumer; `vespiary browse {queue.name}` shows the messages",
+    )
+
+
+def _unread(queue: Queue, statistics: QueueStatistics) -> Stall:
+    if not statistics.paged:
+        return Stall(
+            StallReason.MEMORY,
+            "its next message is in the journal, and was not read into memory yet",
+            "raise global-max-size if memory is full; the log says whether the file can be read",
+        )
+    count = _counted(statistics.paged, "message is", "messages are")
+    return Stall(
+        StallReason.PAGED,
+        f"{count} in pages, and the next one was not read into memory yet",
+        f"`vespiary address show {queue.address.name}` shows memory and pages; the log says "
+        "whether a page can be read",
+    )

@@ -1,0 +1,315 @@
+"""Why queues and addresses are not moving, with stock clients: each reason, everywhere it shows."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stomp.exception import StompException
+
+from vespiary_testkit.broker_calls import call, get, metrics, run_command
+from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.mqtt_client import MqttClients
+from vespiary_testkit.numbered_messages import send_numbered
+from vespiary_testkit.stock_client import Client
+from vespiary_testkit.waiting import WAIT_S, wait_for
+
+SETTINGS = (
+    "acceptors.all.protocols=STOMP,AMQP,MQTT",
+    "address-settings.full.#.max-size-messages=3",
+    "address-settings.full.#.address-full-policy=BLOCK",
+    "address-settings.slow.producer-message-rate=0",
+)
+Connect = Callable[..., Client]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("stalls") / "data", *SETTINGS) as process:
+        yield process
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    made: list[Client] = []
+
+    def make(broker: BrokerProcess) -> Client:
+        client = Client(broker.port(), "1.2")
+        made.append(client)
+        client.connect()
+        return client
+
+    yield make
+    for client in made:
+        with contextlib.suppress(OSError, StompException):
+            if client.connection.is_connected():
+                client.connection.disconnect()
+
+
+def stall(broker: BrokerProcess, kind: str, name: str) -> dict[str, Any]:
+    """Return why something is not moving; nothing if it is, or is not there."""
+    found = call(broker, "GET", f"/{kind}")["items"]
+    return next((one["stall"] for one in found if one["name"] == name and one["stall"]), {})
+
+
+def wait_for_stall(broker: BrokerProcess, kind: str, name: str, reason: str) -> dict[str, Any]:
+    wait_for(
+        lambda: stall(broker, kind, name).get("reason") == reason,
+        lambda: f"{name}: {stall(broker, kind, name)}",
+    )
+    return stall(broker, kind, name)
+
+
+def check_shown(broker: BrokerProcess, kind: str, name: str, reason: str) -> None:
+    """Check that metrics, log and lists say the same."""
+    label = "queue" if kind == "queues" else "address"
+
+    def is_logged() -> bool:
+        return f"{label} is stalled {label}={name} reason={reason}" in broker.log_text()
+
+    wait_for(is_logged, broker.log_text)
+    found = metrics(broker)
+    assert found[f'vespiary_stalled_{kind}{{reason="{reason}"}}'] >= 1
+    of_one = f'address="{name}",queue="{name}"' if kind == "queues" else f'address="{name}"'
+    assert found[f'vespiary_{label}_stalled{{{of_one},reason="{reason}"}}'] == 1
+    (line,) = (
+        line for line in run_command(broker, label, "list").splitlines() if line.split()[0] == name
+    )
+    assert reason in line.split()
+    assert "stalled" in run_command(broker, label, "show", name)
+
+
+def blocked_stomp(broker: BrokerProcess, address: str, stack: contextlib.ExitStack) -> None:
+    client = Client(broker.port(), "1.2")
+    client.connect()
+    client.connection.send(f"/queue/{address}", "x", headers={"persistent": "true"})
+
+    def leave() -> None:
+        with contextlib.suppress(OSError, StompException):
+            client.connection.disconnect()
+
+    stack.callback(leave)
+
+
+def blocked_amqp(broker: BrokerProcess, address: str, stack: contextlib.ExitStack) -> None:
+    pytest.importorskip("proton", reason="python-qpid-proton is not there")
+    from proton.utils import BlockingConnection
+
+    url = f"amqp://127.0.0.1:{broker.port()}"
+    connection = stack.enter_context(contextlib.closing(BlockingConnection(url, timeout=WAIT_S)))
+    connection.create_sender(f"/queue/{address}")  # which gets no credit
+
+
+def blocked_mqtt(broker: BrokerProcess, address: str, stack: contextlib.ExitStack) -> None:
+    clients = stack.enter_context(MqttClients(broker.port()))
+    client = clients("blocked")
+    client.send(address.replace(".", "/"), "x", 1)
+
+    def leave() -> None:  # by its socket: the thread of paho ends no sooner than the answer comes
+        with contextlib.suppress(OSError):
+            client.own.socket().shutdown(socket.SHUT_RDWR)
+        client.ended.get(timeout=WAIT_S)
+
+    stack.callback(leave)
+
+
+@pytest.mark.parametrize("block", [blocked_stomp, blocked_amqp, blocked_mqtt])
+def test_a_full_address_names_its_blocked_producers_and_what_to_do(
+    broker: BrokerProcess,
+    connect: Connect,
+    block: Callable[[BrokerProcess, str, contextlib.ExitStack], None],
+) -> None:
+    name = f"full.{block.__name__.rpartition('_')[2]}"
+    kind, queue = ("topic", f"{name}.queue") if block is blocked_mqtt else ("queue", name)
+    if kind == "topic":
+        body = {"name": queue, "address": name, "routingType": "MULTICAST"}
+        call(broker, "POST", "/queues", body)
+    producer = connect(broker)
+    for _ in range(3):
+        producer.send(f"/{kind}/{name}", "x")
+    with contextlib.ExitStack() as stack:
+        block(broker, name, stack)
+        wait_for(lambda: stall(broker, "addresses", name).get("blockedProducers") == 1)
+        found = stall(broker, "addresses", name)
+        assert found["reason"] == "full"
+        assert "allowed max-size-messages 3" in found["text"]
+        assert "1 producer waits" in found["text"]
+        said = run_command(broker, "status", code=1)
+        (line,) = (line for line in said.splitlines() if f"address {name} (full" in line)
+        assert line.startswith("full ")
+        assert "1 producer waits" in line
+        assert "start a consumer" in line
+        assert "address-settings full.#" in line
+        assert not any(line.startswith("ready ") for line in said.splitlines())
+        shown = run_command(broker, "address", "show", name)
+        assert "BLOCK, full" in shown
+        if block is blocked_stomp:
+            check_shown(broker, "addresses", name, "full")
+        run_command(broker, "queue", "purge", queue, "--yes")
+        wait_for(lambda: not stall(broker, "addresses", name))
+    if block is blocked_stomp:
+        ended = f"address is no longer stalled address={name} reason=full"
+        wait_for(lambda: ended in broker.log_text(), broker.log_text)
+
+
+def test_paused_scheduled_and_unconsumed_queues(broker: BrokerProcess, connect: Connect) -> None:
+    client = connect(broker)
+    for name in ("paused", "unconsumed"):
+        client.send(f"/queue/{name}", "x")
+    client.send("/queue/scheduled", "x", AMQ_SCHEDULED_DELAY="3600000")
+    client.subscribe("/queue/scheduled")
+    run_command(broker, "queue", "pause", "paused")
+    reasons = {"paused": "paused", "scheduled": "scheduled", "unconsumed": "no-consumers"}
+    for name, reason in reasons.items():
+        wait_for_stall(broker, "queues", name, reason)
+    wait_for(lambda: "`vespiary queue resume paused`" in run_command(broker, "status"))
+    assert "ready       producers go on" in run_command(broker, "status")
+    run_command(broker, "queue", "resume", "paused")
+    assert stall(broker, "queues", "paused")["reason"] == "no-consumers"
+    run_command(broker, "address", "pause", "paused")
+    assert "`vespiary address resume paused`" in stall(broker, "addresses", "paused")["cure"]
+    assert stall(broker, "queues", "paused")["text"] == "the address paused is paused"
+    check_shown(broker, "addresses", "paused", "paused")
+    run_command(broker, "address", "resume", "paused")
+    for name, reason in list(reasons.items())[1:]:
+        check_shown(broker, "queues", name, reason)
+    assert client.recorder.messages.empty()
+    for name in reasons:
+        run_command(broker, "queue", "purge", name, "--yes")
+
+
+@pytest.mark.ci
+def test_consumers_that_take_nothing(broker: BrokerProcess, connect: Connect) -> None:
+    """All at once, as each counts as moving until it was quiet for a while."""
+    proton = pytest.importorskip("proton", reason="python-qpid-proton is not there")
+    from proton.utils import BlockingConnection
+
+    one = {"prefetch-count": "1"}
+    sender = connect(broker)
+    slow, picky = connect(broker), connect(broker)
+    slow.subscribe("/queue/slow.stomp", "client-individual", **one)
+    picky.subscribe("/queue/picky", "client-individual", selector="kind = 'a'")
+    owner, other = connect(broker), connect(broker)
+    owner.subscribe("/queue/groups", "client-individual", **one)
+    sender.send("/queue/groups", "x", JMSXGroupID="g")
+    owner.recorder.take(1)
+    other.subscribe("/queue/groups", "client-individual")
+    alone, late = connect(broker), connect(broker)
+    alone.subscribe("/queue/alone", "client-individual", **one, **{"activemq.exclusive": "true"})
+    late.subscribe("/queue/alone", "client-individual")
+    for _ in range(3):
+        sender.send("/queue/slow.stomp", "x")
+        sender.send("/queue/picky", "x", kind="b")
+        sender.send("/queue/groups", "x", JMSXGroupID="g")
+        sender.send("/queue/alone", "x")
+    url = f"amqp://127.0.0.1:{broker.port()}"
+    with (
+        contextlib.closing(BlockingConnection(url, timeout=WAIT_S)) as connection,
+        MqttClients(broker.port()) as clients,
+    ):
+        connection.create_receiver("/queue/slow.amqp", credit=0)
+        connection.create_sender("/queue/slow.amqp").send(proton.Message(body="x"))
+        reader = clients("slow-mqtt", is_manual=True, ReceiveMaximum=1)
+        reader.subscribe("slow/mqtt", 1)
+        for _ in range(3):
+            reader.publish("slow/mqtt", "x")
+        (mqtt_queue,) = (
+            consumer["queue"]
+            for consumer in call(broker, "GET", "/consumers")["items"]
+            if consumer["subscription"] == "slow/mqtt"
+        )
+        reasons = {
+            "slow.stomp": "no-credit",
+            "slow.amqp": "no-credit",
+            mqtt_queue: "no-credit",
+            "picky": "no-selector-match",
+            "groups": "group-owner",
+            "alone": "exclusive-consumer",
+        }
+        for name, reason in reasons.items():
+            wait_for_stall(broker, "queues", name, reason)
+        for name in ("slow.amqp", "picky", "groups", "alone"):
+            check_shown(broker, "queues", name, reasons[name])
+    assert other.recorder.messages.empty()
+    assert late.recorder.messages.empty()
+
+
+def test_producers_that_wait_for_a_rate(broker: BrokerProcess, connect: Connect) -> None:
+    client = connect(broker)
+    body = {"name": "slow", "address": "slow", "routingType": "ANYCAST"}
+    call(broker, "POST", "/queues", body)
+    client.connection.send("/queue/slow", "x", headers={"persistent": "true"})
+    found = wait_for_stall(broker, "addresses", "slow", "rate-limit")
+    assert found["blockedProducers"] == 1
+    assert "producer-message-rate 0" in found["text"]
+    check_shown(broker, "addresses", "slow", "rate-limit")
+    wait_for(lambda: "but those that wait for a rate" in run_command(broker, "status"))
+
+
+@pytest.mark.ci
+def test_all_addresses_together_are_full(tmp_path: Path, connect: Connect) -> None:
+    settings = ("global-max-messages=3", "address-settings.#.address-full-policy=BLOCK")
+    with BrokerProcess(tmp_path / "data", *settings) as broker:
+        producer = connect(broker)
+        for _ in range(3):
+            producer.send("/queue/orders", "x")
+        producer.connection.send("/queue/orders", "x", headers={"persistent": "true"})
+        found = wait_for_stall(broker, "addresses", "orders", "memory")
+        assert "global-max-messages 3" in found["text"]
+        check_shown(broker, "addresses", "orders", "memory")
+        assert "address orders (memory" in run_command(broker, "status", code=1)
+
+
+@pytest.mark.ci
+def test_a_full_disk(tmp_path: Path, connect: Connect) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    data = tmp_path / "data"
+    with BrokerProcess(data, "journal-file-size=1MiB", "journal-min-files=2") as broker:
+        connect(broker).send("/queue/orders", "x")
+    settings = (f"min-disk-free={free * 2}", "disk-scan-period=100", "max-disk-usage=100")
+    sizes = ("journal-file-size=1MiB", "journal-min-files=2")
+    with BrokerProcess(data, *settings, *sizes) as broker:
+        producer = connect(broker)
+        for _ in range(30):  # more than the journal takes; the rest fits into the socket
+            producer.connection.send("/queue/orders", "x" * 90_000, headers={"persistent": "true"})
+        wait_for_stall(broker, "addresses", "orders", "disk")
+        check_shown(broker, "addresses", "orders", "disk")
+        assert "no journal file can be made" in run_command(broker, "status", code=1)
+
+
+@pytest.mark.ci
+def test_pages_that_cannot_be_read(tmp_path: Path, connect: Connect) -> None:
+    data = tmp_path / "data"
+    settings = (
+        "address-settings.#.max-size-bytes=256KiB",
+        "address-settings.#.page-size-bytes=128KiB",
+        "max-disk-usage=100",
+    )
+    with BrokerProcess(data, *settings) as broker:
+        send_numbered(broker.port(), "/queue/orders", range(900))
+        wait_for(lambda: call(broker, "GET", "/queues/orders")["paged"] > 400)
+        for page in data.glob("paging/*/*.page"):
+            content = bytearray(page.read_bytes())
+            for at in range(0, len(content), 512):
+                content[at + 100] ^= 0xFF
+            page.write_bytes(content)
+        consumer = connect(broker)
+        consumer.subscribe("/queue/orders", "client-individual", **{"prefetch-count": "1000"})
+        wait_for_stall(broker, "queues", "orders", "paged")
+        check_shown(broker, "queues", "orders", "paged")
+
+
+def test_every_reason_has_a_metric_even_while_nothing_is_stalled(broker: BrokerProcess) -> None:
+    found = get(broker, "/metrics")
+    reasons = (
+        *("full", "paused", "scheduled", "paged", "no-consumers", "no-credit", "disk", "memory"),
+        *("no-selector-match", "group-owner", "exclusive-consumer", "rate-limit"),
+    )
+    for kind in ("queues", "addresses"):
+        for reason in reasons:
+            assert f'vespiary_stalled_{kind}{{reason="{reason}"}}' in found

@@ -1,0 +1,501 @@
+"""Why queues and addresses are not moving: each reason, and what is none. The clock is ours."""
+
+from __future__ import annotations
+
+import logging
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from vespiary_broker.engine.address_memory import MemoryLimits
+from vespiary_broker.engine.addresses import Address
+from vespiary_broker.engine.core import AckMode
+from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.stall_watch import StallWatch
+from vespiary_broker.engine.stalls import Stall, StallReason, Stalls
+from vespiary_broker.engine.subscriptions import close_subscription
+from vespiary_spec.errors import JournalFull
+from vespiary_spec.settings import AddressFullPolicy, AddressSettings, DiskFullPolicy
+from vespiary_testkit.engine_rig import FakeOutput, Rig, do, sequence_of
+
+LOGGER = "vespiary_broker.engine.stall_watch"
+FULL_DISK = JournalFull("no journal file can be made", measured="91 %", allowed="90 %")
+
+
+class Watched:
+    """An engine, what it says is stalled, and the watch over that."""
+
+    def __init__(self, settings: dict[str, Any] | None = None, **options: Any) -> None:
+        self.rig = Rig({"q": AddressSettings(**settings)} if settings else None, **options)
+        self.disk: JournalFull | None = None
+        self.producers = 0
+        self.stalls = Stalls(self.rig.engine, lambda _: self.producers, lambda: self.disk)
+        self.watch = StallWatch(self.rig.engine, self.stalls, lambda: self.rig.now_s)
+
+    def send(self, count: int = 1, properties: bytes = b"", queue: str = "q") -> None:
+        for number in range(count):
+            self.rig.send(f"/queue/{queue}", b"%d" % number, properties=properties)
+        self.rig.turns()
+
+    def scan(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.rig.now_s += self.watch.period_s
+            for _ in self.watch.scan():
+                pass
+
+    def settle(self) -> None:
+        """Let so much time pass that nothing counts as moving."""
+        self.rig.turns()
+        self.scan(3)
+
+    def reason(self, name: str = "q") -> StallReason | None:
+        stall = self.stalls.why(self.rig.registry.queues[name])
+        return None if stall is None else stall.reason
+
+    def address_reason(self, name: str = "q") -> StallReason | None:
+        self.rig.engine.memory.refresh()
+        stall = self.stalls.why(self.rig.registry.addresses[name])
+        return None if stall is None else stall.reason
+
+
+def test_what_has_nothing_to_give_is_not_stalled() -> None:
+    watched = Watched()
+    output = watched.rig.output()
+    consumer = watched.rig.subscribe(output, "/queue/q")
+    watched.settle()
+    assert (watched.reason(), watched.address_reason()) == (None, None)
+    watched.send()
+    watched.settle()
+    assert watched.reason() is None, "the consumer has all of it"
+    watched.rig.core.acknowledge(consumer.handle, sequence_of(output.frames()[0]))
+    watched.settle()
+    assert watched.reason() is None
+
+
+def test_no_consumers() -> None:
+    watched = Watched()
+    watched.send()
+    assert watched.reason() is StallReason.NO_CONSUMERS
+    consumer = watched.rig.subscribe(watched.rig.output(), "/queue/q")
+    watched.rig.turns()
+    assert watched.reason() is None
+    close_subscription(watched.rig.core, watched.rig.registry, consumer, counted=False)
+    watched.rig.turns()
+    assert watched.reason() is StallReason.NO_CONSUMERS
+
+
+def test_too_few_consumers() -> None:
+    watched = Watched({"default_consumers_before_dispatch": 2})
+    watched.send()
+    watched.rig.subscribe(watched.rig.output(), "/queue/q")
+    stall = watched.stalls.why(watched.rig.registry.queues["q"])
+    assert stall is not None
+    assert stall.reason is StallReason.NO_CONSUMERS
+    assert "it has 1 consumer and waits for 2" in stall.text
+
+
+@pytest.mark.parametrize("is_address", [False, True])
+def test_paused(*, is_address: bool) -> None:
+    watched = Watched()
+    watched.send()
+    queue = watched.rig.registry.queues["q"]
+    pausing = watched.rig.registry.pausing
+    if is_address:
+        do(pausing.pause_address(queue.address, is_paused=True))
+    else:
+        do(pausing.pause_queue(queue, is_paused=True))
+    stall = watched.stalls.why(queue)
+    assert stall is not None
+    assert stall.reason is StallReason.PAUSED
+    assert stall.cure == f"`vespiary {'address' if is_address else 'queue'} resume q`"
+    assert watched.address_reason() is (StallReason.PAUSED if is_address else None)
+
+
+def test_all_messages_scheduled() -> None:
+    watched = Watched()
+    watched.rig.subscribe(watched.rig.output(), "/queue/q")
+    due = watched.rig.now_ms + 100_000
+    watched.rig.send("/queue/q", b"x", properties=b"AMQ_SCHEDULED_TIME:%d\n" % due, priority=5)
+    watched.rig.turns()
+    stall = watched.stalls.why(watched.rig.registry.queues["q"])
+    assert stall is not None
+    assert stall.reason is StallReason.SCHEDULED
+    assert "1 message is scheduled" in stall.text
+    watched.rig.now_ms = due
+    watched.rig.turns()
+    assert watched.reason() is None
+
+
+@pytest.mark.parametrize("mode", [AckMode.CLIENT, AckMode.INDIVIDUAL])
+def test_consumers_without_credit(mode: AckMode) -> None:
+    watched = Watched()
+    output = watched.rig.output()
+    consumer = watched.rig.subscribe(output, "/queue/q", mode, credit=2)
+    watched.send(5)
+    assert watched.reason() is None, "it may be busy"
+    watched.settle()
+    assert watched.reason() is StallReason.NO_CREDIT
+    watched.rig.core.acknowledge(consumer.handle, sequence_of(output.frames()[0]))
+    watched.rig.turns()
+    assert watched.reason() is None
+
+
+def test_a_client_that_does_not_read() -> None:
+    watched = Watched()
+    output = watched.rig.output(room=1)
+    watched.rig.subscribe(output, "/queue/q", AckMode.AUTO)
+    watched.send(5)
+    watched.settle()
+    stall = watched.stalls.why(watched.rig.registry.queues["q"])
+    assert stall is not None
+    assert stall.reason is StallReason.NO_CREDIT
+    assert "1 client does not read the connection" in stall.text
+
+
+def test_a_credit_of_the_protocol_counts() -> None:
+    watched = Watched()
+    consumer = watched.rig.subscribe(watched.rig.output(room=1), "/queue/q", credit=1000)
+    consumer.client_credit = lambda: 0
+    watched.send(2)
+    watched.settle()
+    assert watched.reason() is StallReason.NO_CREDIT
+
+
+def test_no_selector_matches() -> None:
+    watched = Watched()
+    watched.rig.subscribe(watched.rig.output(), "/queue/q", selector="a = 1")
+    watched.send(3, b"a:2\n")
+    watched.settle()
+    stall = watched.stalls.why(watched.rig.registry.queues["q"])
+    assert stall is not None
+    assert stall.reason is StallReason.NO_SELECTOR_MATCH
+    assert "no message matches" in stall.text
+    assert "a = 1" not in stall.text, "selectors are for administrators"
+    output = watched.rig.output()
+    watched.rig.subscribe(output, "/queue/q", selector="a = 2", credit=1)
+    watched.settle()
+    assert watched.reason() is StallReason.NO_CREDIT, "who wants the rest has no credit"
+
+
+def test_groups_whose_owner_takes_nothing() -> None:
+    watched = Watched()
+    owner, other = watched.rig.output(), watched.rig.output()
+    watched.rig.subscribe(owner, "/queue/q", credit=1)
+    watched.send(1, b"JMSXGroupID:g\n")
+    assert len(owner.frames()) == 1
+    watched.rig.subscribe(other, "/queue/q")
+    watched.send(3, b"JMSXGroupID:g\n")
+    watched.settle()
+    stall = watched.stalls.why(watched.rig.registry.queues["q"])
+    assert stall is not None
+    assert stall.reason is StallReason.GROUP_OWNER
+    assert f"of connection {owner.handle} " in stall.text
+
+
+def test_an_exclusive_consumer() -> None:
+    watched = Watched()
+    alone = watched.rig.subscribe(watched.rig.output(), "/queue/q", credit=1, is_exclusive=True)
+    watched.rig.subscribe(watched.rig.output(), "/queue/q")
+    watched.send(3)
+    watched.settle()
+    assert watched.reason() is StallReason.EXCLUSIVE_CONSUMER
+    close_subscription(watched.rig.core, watched.rig.registry, alone, counted=False)
+    watched.rig.turns()
+    assert watched.reason() is None
+
+
+def full(policy: AddressFullPolicy = AddressFullPolicy.BLOCK) -> dict[str, Any]:
+    return {"max_size_messages": 2, "address_full_policy": policy}
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (AddressFullPolicy.BLOCK, "3 producers wait"),
+        (AddressFullPolicy.FAIL, "are rejected"),
+        (AddressFullPolicy.DROP, "are dropped"),
+    ],
+)
+def test_a_full_address(policy: AddressFullPolicy, said: str) -> None:
+    watched = Watched(full(policy))
+    watched.send(1)
+    assert watched.address_reason() is None
+    watched.send(1)
+    watched.producers = 3
+    assert watched.address_reason() is StallReason.FULL
+    stall = watched.stalls.why(watched.rig.registry.addresses["q"])
+    assert stall is not None
+    assert said in stall.text
+    assert "2 messages, allowed max-size-messages 2" in stall.text
+    assert "its queue q is stalled, it has no consumers: start a consumer" in stall.cure
+    assert "raise its limit (address-settings q)" in stall.cure
+    assert stall.blocked_producers == 3
+
+
+def test_an_address_that_pages_is_not_full() -> None:
+    watched = Watched(full(AddressFullPolicy.PAGE))
+    watched.send(3)
+    assert watched.address_reason() is None
+
+
+def test_all_addresses_together_are_full() -> None:
+    watched = Watched(
+        {"address_full_policy": AddressFullPolicy.BLOCK}, limits=MemoryLimits(None, 2)
+    )
+    watched.send(2)
+    assert watched.address_reason() is StallReason.MEMORY
+
+
+@pytest.mark.parametrize("policy", list(DiskFullPolicy))
+def test_a_full_disk(policy: DiskFullPolicy) -> None:
+    watched = Watched({"disk_full_policy": policy})
+    watched.send()
+    watched.disk = FULL_DISK
+    waits = policy is DiskFullPolicy.BLOCK
+    assert watched.address_reason() is (StallReason.DISK if waits else None)
+
+
+def test_deliveries_that_find_no_room() -> None:
+    watched = Watched()
+    watched.rig.subscribe(watched.rig.output(), "/queue/q")
+    queue = watched.rig.registry.queues["q"]
+    queue.is_paused = True
+    watched.send(2)
+    watched.settle()
+    queue.is_paused = False
+    watched.rig.dispatcher._outflow.starve(queue.id)
+    assert watched.reason() is None
+    watched.disk = FULL_DISK
+    assert watched.reason() is StallReason.DISK
+
+
+def test_a_message_that_is_being_read_back() -> None:
+    watched = Watched()
+    watched.rig.subscribe(watched.rig.output(), "/queue/q")
+    queue = watched.rig.registry.queues["q"]
+    queue.is_paused = True
+    watched.send(2)
+    watched.settle()
+    queue.is_paused = False
+    watched.rig.dispatcher.load((1, 0), queue.id)
+    assert watched.reason() is StallReason.MEMORY
+
+
+def test_producers_that_wait_for_a_rate() -> None:
+    watched = Watched({"producer_message_rate": 1})
+    watched.send()
+    sends = watched.rig.registry.limits.sends
+    with sends.holding("q"), sends.holding("q"):
+        stall = watched.stalls.why(watched.rig.registry.addresses["q"])
+    assert stall is not None
+    assert (stall.reason, stall.blocked_producers) == (StallReason.RATE_LIMIT, 2)
+    assert watched.address_reason() is None
+
+
+def test_a_non_destructive_queue_is_stalled_only_with_unseen_messages() -> None:
+    watched = Watched({"default_non_destructive": True})
+    watched.send(3)
+    watched.settle()
+    assert watched.reason() is None, "nobody takes anything from it"
+    output = watched.rig.output()
+    consumer = watched.rig.subscribe(output, "/queue/q", credit=2)
+    watched.settle()
+    assert watched.reason() is StallReason.NO_CREDIT
+    assert consumer.view is not None
+    consumer.view.acknowledge(sequence_of(output.frames()[0]))
+    watched.rig.dispatcher.poke(consumer.queue.id)
+    watched.settle()
+    assert watched.reason() is None
+
+
+# --- the watch ------------------------------------------------------------------------------------
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record for record in caplog.records if record.name == LOGGER]
+    assert all(record.levelno == logging.WARNING for record in found)
+    caplog.clear()
+    return [record.getMessage() for record in found]
+
+
+def test_a_stall_is_logged_when_two_scans_found_it_and_when_it_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watched = Watched()
+    watched.send()
+    watched.scan()
+    assert lines(caplog) == []
+    watched.scan()
+    (begun,) = lines(caplog)
+    assert begun.startswith(
+        "queue is stalled queue=q reason=no-consumers text='it has no consumers'"
+    )
+    watched.scan(20)
+    assert lines(caplog) == []
+    (place,) = watched.watch.stalled(10)
+    assert (place.kind, place.name, place.address, place.age_s) == ("queue", "q", "q", 105.0)
+    assert watched.watch.counts()[0] == {StallReason.NO_CONSUMERS: 1}
+    watched.rig.subscribe(watched.rig.output(), "/queue/q")
+    watched.rig.turns()
+    assert watched.watch.stalled(10) == []
+    watched.scan()
+    (ended,) = lines(caplog)
+    assert ended.startswith("queue is no longer stalled queue=q reason=no-consumers seconds=")
+    assert watched.watch.counts()[0] == {}
+
+
+def test_one_queue_is_named_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    watched = Watched()
+    watched.send()
+    queue = watched.rig.registry.queues["q"]
+    begun = []
+    for _ in range(24):  # 4 minutes, 10 s each
+        queue.is_paused = True
+        watched.scan()
+        watched.scan()
+        begun += [line for line in lines(caplog) if "reason=paused" in line]
+        queue.is_paused = False
+    starts = [line for line in begun if line.startswith("queue is stalled")]
+    assert len(starts) <= 4
+
+
+def test_many_stalls_are_counted_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    watched = Watched()
+    for number in range(100):
+        watched.send(queue=f"q{number}")
+    watched.scan(2)
+    found = lines(caplog)
+    assert len(found) == 21
+    assert "count=80 reasons='no-consumers 80'" in found[-1]
+    watched.scan(30)
+    assert lines(caplog) == []
+    assert len(watched.watch.stalled(5)) == 5
+    for queue in list(watched.rig.registry.queues.values()):
+        watched.rig.core.purge_queue(queue.id)
+    watched.rig.turns()
+    watched.scan()
+    assert len(lines(caplog)) == 20, "those that were named"
+
+
+def test_queues_do_not_keep_a_full_address_out_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watched = Watched(full())
+    for number in range(30):
+        watched.send(queue=f"q{number}")
+    watched.send(2)
+    watched.rig.engine.memory.refresh()
+    watched.scan(2)
+    assert lines(caplog)[0].startswith("address is stalled address=q reason=full")
+
+
+def test_new_stalls_of_a_minute_are_counted_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    watched = Watched()
+    for number in range(20):
+        watched.send(queue=f"first{number}")
+    watched.scan(2)
+    assert len(lines(caplog)) == 20
+    for number in range(5):
+        watched.send(queue=f"then{number}")
+        watched.scan()
+    assert [line for line in lines(caplog) if "count=" not in line] == []
+    watched.scan(12)
+    assert sum("count=" in line for line in lines(caplog)) == 1
+
+
+def test_a_deleted_queue_is_forgotten() -> None:
+    watched = Watched()
+    watched.send()
+    watched.scan(2)
+    watched.rig.registry.drop_queue(watched.rig.registry.queues["q"])
+    assert watched.watch.stalled(10) == []
+    watched.scan()
+    assert watched.watch.counts()[0] == {}
+
+
+def test_addresses_come_first() -> None:
+    watched = Watched(full())
+    watched.send(queue="other")
+    watched.send(2)
+    watched.scan(2)
+    kinds = [place.kind for place in watched.watch.stalled(10)]
+    assert kinds == ["address", "queue", "queue"]
+    assert [place.kind for place in watched.watch.stalled(1)] == ["address"]
+
+
+def test_full_addresses_come_first_and_a_full_disk_last() -> None:
+    watched = Watched(full())
+    for name in ("paused", "other", "later"):
+        watched.send(queue=name)
+        queue = watched.rig.registry.queues[name]
+        do(watched.rig.registry.pausing.pause_address(queue.address, is_paused=True))
+    watched.scan()
+    watched.send(2)
+    watched.rig.engine.memory.refresh()
+    watched.scan()
+    names = [(place.kind, place.name) for place in watched.watch.stalled(4)]
+    addresses = [("address", name) for name in ("q", "paused", "other", "later")]
+    assert names == addresses
+    watched.disk = FULL_DISK
+    watched.scan()
+    kinds = [place.kind for place in watched.watch.stalled(8)]
+    assert kinds == ["address", *["queue"] * 4, *["address"] * 3]
+
+
+def test_a_scan_looks_at_few_places_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched()
+    for number in range(200):
+        watched.send(queue=f"q{number}")
+    looks = 0
+    why = watched.stalls.why
+
+    def counted(place: Queue | Address) -> Stall | None:
+        nonlocal looks
+        looks += 1
+        return why(place)
+
+    monkeypatch.setattr(watched.stalls, "why", counted)
+    counts = [0, *(looks for _ in watched.watch.scan()), looks]
+    assert looks == 400, "each queue and each address once"
+    assert max(after - before for before, after in pairwise(counts)) <= 32
+
+
+def test_a_scan_does_not_ask_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cure of a full address takes a look at its queues and at all settings."""
+    watched = Watched(full())
+    watched.send(2)
+    watched.rig.engine.memory.refresh()
+    watched.scan(2)  # which logs it
+
+    def match_of(*_: str) -> None:
+        raise AssertionError("asked")
+
+    monkeypatch.setattr(watched.rig.registry, "match_of", match_of)
+    watched.scan(2)
+    assert watched.address_reason() is StallReason.FULL
+
+
+def test_an_address_with_waiting_producers_is_shown_before_a_scan() -> None:
+    watched = Watched(full())
+    watched.send(2)
+    watched.rig.engine.memory.refresh()
+    assert watched.watch.stalled(10) == []
+    (place,) = watched.watch.stalled(10, ["q", "gone"])
+    assert (place.kind, place.stall.reason) == ("address", StallReason.FULL)
+
+
+def test_every_output_is_asked_without_side_effects() -> None:
+    """`room_bytes` has a duty: whoever asks is told of room later. The watch must not ask."""
+    watched = Watched()
+    output = watched.rig.output()
+    watched.rig.subscribe(output, "/queue/q", credit=1)
+    watched.send(3)
+
+    def room_bytes() -> int:
+        raise AssertionError("asked")
+
+    output.room_bytes = room_bytes  # type: ignore[method-assign]
+    assert isinstance(output, FakeOutput)
+    watched.scan(3)
+    assert watched.reason() is StallReason.NO_CREDIT
