@@ -55,6 +55,7 @@ from vespiary_spec.errors import (
     UnknownSetting,
     UnreadableConfig,
     UnsupportedSetting,
+    UserRemoved,
     VespiaryError,
     WriterFailed,
     XaError,
@@ -133,6 +134,12 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         LoginRefused,
         "User name or password are wrong, or a login is required.",
         "Log in with a user of the users file (`vespiary user add`).",
+    ),
+    CatalogueEntry(
+        UserRemoved,
+        "The user of a connection was removed from the users file, so its connections were closed; "
+        "or a broker that had no users has some now, and the client had come in without a login.",
+        "Log in as another user, or add the user again (`vespiary user add`).",
     ),
     CatalogueEntry(
         NotPermitted,

@@ -212,6 +212,23 @@ class LoginRefused(RemoteProtocolError):
     code = "VSP-P104"
 
 
+class UserRemoved(LoginRefused):
+    """The user of a connection was removed, or clients without a login do not come in any more.
+
+    Args:
+        user: Name of the user, or `anonymous`.
+        is_anonymous: Whether the client had come in without a login.
+    """
+
+    code = "VSP-P111"
+
+    def __init__(self, user: str, *, is_anonymous: bool = False) -> None:
+        if is_anonymous:
+            super().__init__("clients have to log in now", cure="log in as a user of this broker")
+        else:
+            super().__init__(f"the user {user} was removed", cure="log in as another user")
+
+
 class NotPermitted(RemoteProtocolError):
     """A user lacks a permission at an address.
 

@@ -14,6 +14,7 @@ from vespiary_broker.engine.users import format_users, make_user
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
+from vespiary_testkit.websocket_peer import WebSocketClient
 
 pytestmark = pytest.mark.once
 
@@ -51,6 +52,49 @@ def ask(broker: BrokerProcess, user: str = "", method: str = "GET", path: str = 
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
+
+
+# --- users that are removed --------------------------------------------------------------------
+
+
+def come_in(broker: BrokerProcess, port: str, user: str = "") -> StompPeer:
+    peer = StompPeer(broker.port(port))
+    peer.connect(**({"login": user, "passcode": PASSWORD} if user else {}))
+    return peer
+
+
+def test_removing_a_user_ends_its_connections_and_no_others(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    write(data / "users", "root", "alice")
+    with BrokerProcess(data) as broker, come_in(broker, "stomp", "root") as root:
+        web = WebSocketClient(broker.port("http"), "v12.stomp")
+        with come_in(broker, "all", "alice") as alice, web:
+            login = f"CONNECT\naccept-version:1.2\nlogin:alice\npasscode:{PASSWORD}\n\n\0"
+            web.message(login.encode())
+            assert web.received(b"\0").startswith(b"CONNECTED")
+            write(data / "users", "root")
+            assert "the user alice was removed" in alice.receive_error().get("message", "")
+            assert b"the user alice was removed" in web.received(b"closed.\n\0")
+        root.send("SEND", {"destination": "/queue/a", "receipt": "1"}, b"x")
+        root.receive_receipt("1")
+        assert "connections closed user='alice' connections=2" in broker.log_text()
+
+
+def test_the_last_user_loses_its_connections_too(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    write(data / "users", "alice")
+    with BrokerProcess(data) as broker, come_in(broker, "stomp", "alice") as alice:
+        (data / "users").unlink()
+        assert "the user alice was removed" in alice.receive_error().get("message", "")
+
+
+def test_the_first_user_ends_connections_without_a_login(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with BrokerProcess(data) as broker, come_in(broker, "stomp") as peer:
+        write(data / "users", "alice")
+        assert "clients have to log in now" in peer.receive_error().get("message", "")
 
 
 # --- a users file without users ---------------------------------------------------------------

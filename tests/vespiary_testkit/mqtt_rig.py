@@ -34,13 +34,19 @@ V5 = Version.V5
 
 
 class MqttRig(ServerRig):
-    """A server that speaks MQTT and STOMP; make it on a running loop."""
+    """A server that speaks MQTT and STOMP, unless told otherwise; make it on a running loop."""
 
-    def __init__(self, *, limits: MqttLimits | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        limits: MqttLimits | None = None,
+        protocols: tuple[Protocol, ...] = (Protocol.STOMP, Protocol.MQTT),
+        **options: Any,
+    ) -> None:
         acceptor = Acceptor(
             name="all",
             port=0,
-            protocols=(Protocol.STOMP, Protocol.MQTT),
+            protocols=protocols,
             mqtt=limits or MqttLimits(),
         )
         super().__init__(acceptor=acceptor, **options)

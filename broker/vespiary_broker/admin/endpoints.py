@@ -38,8 +38,7 @@ from vespiary_broker.admin.request_log import request_log
 from vespiary_broker.admin.route import Route
 from vespiary_broker.admin.routes import BASE, BODY_BYTES_MAX, ROUTES, read_body, read_query
 from vespiary_broker.admin.transfer_endpoints import PREFIX as TRANSFERS
-from vespiary_broker.admin.transfer_endpoints import TransferEndpoints
-from vespiary_broker.engine.logins import Principal
+from vespiary_broker.admin.transfer_endpoints import PRINCIPAL, TransferEndpoints
 from vespiary_spec.errors import VespiaryError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -54,7 +53,6 @@ _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
-_PRINCIPAL: Final = web.RequestKey("principal", Principal)
 
 log = logging.getLogger(__name__)
 
@@ -219,7 +217,7 @@ class Site:
         if path == "/metrics" and self._access.is_local:
             return
         principal = await self._access.login(request.headers, request.remote or "")
-        request[_PRINCIPAL] = principal
+        request[PRINCIPAL] = principal
 
     # --- probes, metrics, page ------------------------------------------------------------------
 
@@ -276,7 +274,7 @@ class Site:
 
     def _transfer(self, take: Callable[[web.Request], Awaitable[dict[str, Any]]]) -> Handler:
         async def endpoint(request: web.Request) -> web.Response:
-            self._access.check_administrator(request[_PRINCIPAL], "may look but not change")
+            self._access.check_administrator(request[PRINCIPAL], "may look but not change")
             answer = msgspec.json.encode(await take(request))
             return web.Response(body=answer, content_type="application/json")
 
@@ -286,7 +284,7 @@ class Site:
 
     def _endpoint(self, route: Route) -> Handler:
         async def endpoint(request: web.Request) -> web.Response:
-            principal = request[_PRINCIPAL]
+            principal = request[PRINCIPAL]
             is_ruled = permissions.is_ruled(self._broker, route, principal)
             if not is_ruled:
                 self._access.check(principal, route)

@@ -13,13 +13,17 @@ import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
+from aiohttp import web
+
 from vespiary_broker.admin.problems import Refused
+from vespiary_broker.engine.logins import Principal
 from vespiary_broker.engine.transfers import Origin
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
     from vespiary_broker.admin.ports import Broker
+
+PRINCIPAL: Final = web.RequestKey("principal", Principal)
+"""Who asks; set on every request that was let in."""
 
 PREFIX: Final = "/api/v1/transfers/"
 LARGE_LENGTH: Final = "Vespiary-Batch-Length"
@@ -43,7 +47,7 @@ class TransferEndpoints:
         """Make a queue as it is in the other broker."""
         self._check()
         try:
-            wanted = json.loads(await _read(request, _QUEUE_BYTES_MAX))
+            wanted = json.loads(await self._read(request, _QUEUE_BYTES_MAX))
             binding, is_durable = dict(wanted["binding"]), bool(wanted["durable"])
         except (ValueError, KeyError, TypeError) as error:
             raise Refused(400, f"The body is no definition of a queue: {error}.") from error
@@ -55,7 +59,7 @@ class TransferEndpoints:
         self._check()
         queue, origin = self._origin(request)
         limit = max(_BATCH_BYTES_MAX, self._broker.configuration.journal_buffer_size + 1024 * 1024)
-        data = await _read(request, limit)
+        data = await self._read(request, limit)
         taken = await self._broker.transfers.take(origin, queue, data)
         return taken._asdict()
 
@@ -71,7 +75,7 @@ class TransferEndpoints:
                 data = await request.content.readexactly(int(text))
         except (asyncio.IncompleteReadError, TimeoutError) as error:
             raise Refused(400, "The request ends before the body begins.") from error
-        taken = await self._broker.transfers.take_large(origin, queue, data, _pieces(request))
+        taken = await self._broker.transfers.take_large(origin, queue, data, self._pieces(request))
         return taken._asdict()
 
     def _check(self) -> None:
@@ -90,28 +94,29 @@ class TransferEndpoints:
             raise Refused(409, "This broker is the one that is drained: name another.")
         return query.get("queue", ""), Origin(broker, int(number))
 
+    async def _read(self, request: web.Request, limit_bytes: int) -> bytes:
+        """Return the body of a request.
 
-async def _read(request: web.Request, limit_bytes: int) -> bytes:
-    """Return the body of a request.
+        Raises:
+            Refused: 413: it is too large. 400: it stopped coming.
+        """
+        data = bytearray()
+        async for piece in self._pieces(request):
+            data += piece
+            if len(data) > limit_bytes:
+                raise Refused(413, f"The body is larger than {limit_bytes} bytes.")
+        return bytes(data)
 
-    Raises:
-        Refused: 413: it is too large. 400: it stopped coming.
-    """
-    data = bytearray()
-    async for piece in _pieces(request):
-        data += piece
-        if len(data) > limit_bytes:
-            raise Refused(413, f"The body is larger than {limit_bytes} bytes.")
-    return bytes(data)
-
-
-async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
-    while True:
-        try:
-            async with asyncio.timeout(_PIECE_S):
-                piece = await request.content.read(_PIECE_BYTES)
-        except TimeoutError as error:
-            raise Refused(400, f"Nothing of the body came for {_PIECE_S:g} s.") from error
-        if not piece:
-            return
-        yield piece
+    async def _pieces(self, request: web.Request) -> AsyncIterator[bytes]:
+        while True:
+            try:
+                async with asyncio.timeout(_PIECE_S):
+                    piece = await request.content.read(_PIECE_BYTES)
+            except TimeoutError as error:
+                raise Refused(400, f"Nothing of the body came for {_PIECE_S:g} s.") from error
+            if not piece:
+                return
+            logins = self._broker.logins
+            if logins is not None and not logins.is_current(request[PRINCIPAL].name):
+                raise Refused(401, "The user was removed.")
+            yield piece

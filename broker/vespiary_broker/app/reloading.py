@@ -27,6 +27,7 @@ from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.logins import LOCKOUT_CURE
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import Listener
+from vespiary_broker.server.removed_users import close_removed
 from vespiary_broker.store.paging.pager import Pager
 from vespiary_spec.changes import differences, merged
 from vespiary_spec.errors import ConfigError, VespiaryError
@@ -207,9 +208,20 @@ class Reloading:
     # --- how ------------------------------------------------------------------------------------
 
     def _users_changed(self) -> None:
-        """Have changed roles count for connections that are open, once whoever asked is done."""
+        """Have changed users count for connections that are open, once whoever asked is done.
+
+        A file without users may be one that is just being written: it has a second.
+        """
         self._warn_of_lockout()
-        self._running.cycle.loop.call_soon(self._running.cycle.permissions_changed)
+        is_empty = not self._running.users.users()
+        self._running.cycle.loop.call_later(PERIOD_S if is_empty else 0.0, self._take_users)
+
+    def _take_users(self) -> None:
+        cycle = self._running.cycle
+        if cycle.is_stopping:
+            return
+        close_removed(cycle)
+        cycle.permissions_changed()
 
     def _warn_of_lockout(self) -> None:
         """Warn if nobody can log in."""

@@ -119,7 +119,7 @@ def add(
 @click.argument("name")
 @_file_options
 def remove(name: str, config: Path | None, data: Path | None, file: Path | None) -> None:
-    """Remove the user NAME. Connections that are open stay."""
+    """Remove the user NAME. A running broker closes the user's connections within a second."""
     path = _path(config, data, file)
     remove_user(path, name)
     terminal.echo(f"removed {name} from {path}")

@@ -241,8 +241,11 @@ class Logins:
         """
         if not is_good:
             raise self.failed(check.name, check.peer, now_s)
-        self._remembered[check.name] = (check.user.stored_key, self._digest(check.password))
-        return self.let_in(check.user, check.peer)
+        user = self.current(check.user)
+        if user is None:  # it was removed, or has another password, since the check began
+            raise self.failed(check.name, check.peer, now_s)
+        self._remembered[check.name] = (user.stored_key, self._digest(check.password))
+        return self.let_in(user, check.peer)
 
     def refuse(self, sentence: str, *, cure: str = "") -> LoginRefused:
         """Count a login that is refused for no guess; return the error."""
@@ -268,6 +271,15 @@ class Logins:
         """Return a user that was found as it is now; None if it is gone, or has other keys."""
         found = self._users().get(user.name)
         return found if found is not None and found.stored_key == user.stored_key else None
+
+    def is_current(self, name: str) -> bool:
+        """Return whether a connection may stay that acts for a user: it has not been removed.
+
+        Args:
+            name: Name of the user, or `anonymous`.
+        """
+        users = self._users()
+        return name in users or (name == ANONYMOUS and self.is_login_optional)
 
     def let_in(self, user: User, peer: str) -> Principal:
         """Take note that a user came in from a machine; return who it is."""

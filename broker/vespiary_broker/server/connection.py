@@ -488,12 +488,15 @@ class Connection(asyncio.BufferedProtocol):
         self.update_reading()
         self._cycle.touch()
 
-    def refuse_error(self, error: VespiaryError, cause: object = None) -> None:
+    def refuse_error(
+        self, error: VespiaryError, cause: object = None, *, is_patient: bool = True
+    ) -> None:
         """Tell the client what it did wrong, and end the connection.
 
         Args:
             error: What it did.
             cause: The frame that it is about; None: no frame.
+            is_patient: As of `end`.
         """
         if self.handler is None:
             kind, sentence = type(error).__name__, sentence_of(error)
@@ -503,7 +506,7 @@ class Connection(asyncio.BufferedProtocol):
             kind, sentence, data = self.handler.refusal(error, cause)
         self._cycle.count_error(kind)
         log.info("client refused peer=%s kind=%s reason=%r", self.peer, kind, sentence)
-        self.end(data)
+        self.end(data, is_patient=is_patient)
 
     def _refuse_foreign(self, foreign: Foreign) -> None:
         """Turn a client away that speaks another protocol, in its own words if it has any."""

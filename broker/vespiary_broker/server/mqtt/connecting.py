@@ -109,6 +109,11 @@ class Connecting:
 
     # --- CONNECT ----------------------------------------------------------------------------------
 
+    @property
+    def user(self) -> str:
+        """Name of the user that has logged in; empty before."""
+        return self._principal.name
+
     def connect(self, packet: Connect) -> Work:
         """Take a CONNECT; what is returned is left to do.
 

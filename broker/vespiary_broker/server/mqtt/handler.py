@@ -118,8 +118,8 @@ class MqttHandler:
 
     @property
     def user(self) -> str:
-        """Name of the user that it acts for; empty before the login."""
-        return self._login.session.user if self._login is not None else ""
+        """Name of the user that it acts for; empty before its password was found to be right."""
+        return self._connecting.user
 
     @property
     def client_id(self) -> str:
