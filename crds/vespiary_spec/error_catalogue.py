@@ -29,6 +29,7 @@ from vespiary_spec.errors import (
     LargeMessageDamaged,
     LimitExceeded,
     LocalProtocolError,
+    LoginBusy,
     LoginRefused,
     MessagesLost,
     NativeError,
@@ -134,6 +135,12 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
         LoginRefused,
         "User name or password are wrong, or a login is required.",
         "Log in with a user of the users file (`vespiary user add`).",
+    ),
+    CatalogueEntry(
+        LoginBusy,
+        "A password was not checked, since too many other logins wait for their check, or the "
+        "broker stops. It says nothing about the password.",
+        "Try again after a moment.",
     ),
     CatalogueEntry(
         UserRemoved,

@@ -212,6 +212,15 @@ class LoginRefused(RemoteProtocolError):
     code = "VSP-P104"
 
 
+class LoginBusy(LoginRefused):
+    """A password was not checked: too many others wait for that, or the client has left."""
+
+    code = "VSP-P112"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, cure="try again")
+
+
 class UserRemoved(LoginRefused):
     """The user of a connection was removed, or clients without a login do not come in any more.
 

@@ -200,3 +200,7 @@ class Auth(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
             max_length=1000,
         ),
     ] = ()
+    allow_short_passwords: Annotated[
+        bool,
+        setting("Take new passwords of fewer than 8 characters from the Secret."),
+    ] = False

@@ -25,7 +25,8 @@ from vespiary_spec.errors import ConfigError
 from vespiary_spec.security import Auth
 
 _MECHANISM = "SCRAM-SHA-256"
-_ITERATIONS = 15_000
+_ITERATIONS = 600_000
+_PASSWORD_CHARACTERS_MIN: Final = 8
 _SALT_BYTES_MIN: Final = 12
 _ADMIN_ROLE: Final = "admin"
 _ADMIN_ALONE: Final = MappingProxyType({names.ADMIN_USER: (_ADMIN_ROLE,)})
@@ -85,7 +86,7 @@ def _keys(password: str, count: int, salt: bytes | None) -> tuple[bytes, bytes, 
     return salt, stored, server
 
 
-def _kept_verifier(line: str, name: str, password: str) -> str:
+def _fitting_verifier(line: str, name: str, password: str) -> str:
     """Return the verifier of a user's line, if it fits its password; empty if not."""
     match = _LINE.fullmatch(line)
     if match is None or match["name"] != name:
@@ -98,8 +99,27 @@ def _kept_verifier(line: str, name: str, password: str) -> str:
         return ""
     if len(salt) < _SALT_BYTES_MIN:
         return ""
-    is_kept = hmac.compare_digest(_keys(password, int(match["count"]), salt)[1], stored)
-    return line.split(" ")[1] if is_kept else ""
+    is_fitting = hmac.compare_digest(_keys(password, int(match["count"]), salt)[1], stored)
+    return line.split(" ")[1] if is_fitting else ""
+
+
+def _verifier(line: str, name: str, password: str, *, is_short_allowed: bool) -> str:
+    """Return the verifier of a user: the one of its line, unless it is wrong or weak.
+
+    Raises:
+        ConfigError: The password is new, and too short.
+    """
+    found = _fitting_verifier(line, name, password)
+    if not found and len(password) < _PASSWORD_CHARACTERS_MIN and not is_short_allowed:
+        raise ConfigError(
+            f"the password of `{name}` is too short",
+            path="Secret",
+            value=f"{len(password)} characters",
+            allowed=f"{_PASSWORD_CHARACTERS_MIN} or more",
+            cure="choose a longer one, or set spec.auth.allowShortPasswords",
+        )
+    count = found.removeprefix(f"{_MECHANISM}$").partition(":")[0]
+    return found if found and int(count) >= _ITERATIONS else _new_verifier(password)
 
 
 def _new_verifier(password: str) -> str:
@@ -120,17 +140,21 @@ def users_file(
     passwords: Mapping[str, str],
     existing: str = "",
     roles: Mapping[str, Sequence[str]] = _ADMIN_ALONE,
+    *,
+    is_short_allowed: bool = False,
 ) -> str:
     """Return the users file of these passwords.
 
     Args:
         passwords: Passwords by user name.
-        existing: The file as it is now; verifiers that fit are kept.
+        existing: The file as it is now; verifiers that fit are kept, unless a hash takes fewer
+            rounds than those that are made now.
         roles: Roles by user name.
+        is_short_allowed: Take new passwords of fewer than 8 characters.
 
     Raises:
-        ConfigError: A password has characters that none may have (RFC 4013), or roles are given to
-            a user without a password.
+        ConfigError: A password has characters that none may have (RFC 4013), a new one is too
+            short, or roles are given to a user without a password.
     """
     strangers = sorted(set(roles) - set(passwords) - {names.ADMIN_USER})
     if strangers:
@@ -143,6 +167,7 @@ def users_file(
     by_name = {line.partition(" ")[0]: line for line in existing.splitlines()}
     lines = []
     for name, password in sorted(passwords.items()):
-        verifier = _kept_verifier(by_name.get(name, ""), name, password) or _new_verifier(password)
+        line = by_name.get(name, "")
+        verifier = _verifier(line, name, password, is_short_allowed=is_short_allowed)
         lines.append(f"{name} {verifier} {','.join(roles.get(name, ()))}".rstrip())
     return "\n".join([*lines, ""])

@@ -74,7 +74,7 @@ def test_what_is_missing_wrong_or_anothers_is_named(
     in_namespace = [
         others,
         secret("empty"),
-        secret("logins", alice="wonder"),
+        secret("logins", alice="wonderland"),
         secret("garbage", **garbage),
         small_broker("taken"),
         with_users("no-logins", "nowhere"),
@@ -143,7 +143,7 @@ def put_right(cluster: KubernetesCluster, namespace: str, brokers: Brokers) -> N
     cluster.kubectl("-n", namespace, "delete", "service", "taken")
     leaf = Authority().sign("one.example")
     made = [
-        secret("nowhere", admin="first"),
+        secret("nowhere", admin="the-first"),
         secret("missing", tls_crt=leaf.certificate.decode(), tls_key=leaf.key.decode()),
     ]
     cluster.apply({"apiVersion": "v1", "kind": "List", "items": made}, namespace)

@@ -79,7 +79,7 @@ def subject_at(port: int) -> str:
 def orders(cluster: KubernetesCluster, namespace: str) -> str:
     """Return the namespace of a Broker with two acceptors, one of them with TLS."""
     cluster.apply(certificate(AUTHORITY.sign("one.example", days=90)), namespace)
-    cluster.apply(users(admin=PASSWORD, guest="first"), namespace)
+    cluster.apply(users(admin=PASSWORD, guest="the-first"), namespace)
     acceptors = [
         {"name": "plain", "port": 61613},
         {"name": "secure", "port": 61617, "tls": {"secretName": "cert"}},
@@ -114,15 +114,15 @@ def test_changes_reach_a_broker_that_goes_on_running(cluster: KubernetesCluster,
         patch(cluster, orders, {"addressSettings": []})
 
         # Users: a new password, and one that is gone.
-        assert may_log_in(plain, "guest", "first")
-        cluster.apply(users(admin=PASSWORD, guest="second"), orders)
-        wait_for("the new password", lambda: may_log_in(plain, "guest", "second"), pause_s=2)
-        assert not may_log_in(plain, "guest", "first")
+        assert may_log_in(plain, "guest", "the-first")
+        cluster.apply(users(admin=PASSWORD, guest="the-second"), orders)
+        wait_for("the new password", lambda: may_log_in(plain, "guest", "the-second"), pause_s=2)
+        assert not may_log_in(plain, "guest", "the-first")
         cluster.kubectl(
             "-n", orders, "patch", "secret", "logins", "--type=json",
             "-p", json.dumps([{"op": "remove", "path": "/data/guest"}]),
         )  # fmt: skip
-        wait_for("the user gone", lambda: not may_log_in(plain, "guest", "second"), pause_s=2)
+        wait_for("the user gone", lambda: not may_log_in(plain, "guest", "the-second"), pause_s=2)
 
         # Certificates: the new one is shown, and one whose key does not fit is not.
         assert subject_at(secure) == "one.example"

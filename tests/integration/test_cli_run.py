@@ -258,12 +258,13 @@ def test_create_and_run_go_together(tmp_path: Path):
 def test_users_change_while_it_runs(tmp_path: Path):
     with BrokerProcess(tmp_path / "data") as broker:
         assert vespiary("send", "q", "x", "--url", url(broker)).returncode == 0
-        added = vespiary("user", "add", "bob", "--data", broker.data, VESPIARY_PASSWORD="pw-bob")
+        added = vespiary("user", "add", "bob", "--data", broker.data, VESPIARY_PASSWORD="pw-of-bob")
         assert added.returncode == 0
         assert "needs a login" in vespiary("send", "q", "x", "--url", url(broker)).stderr
         place = url(broker).replace("//", "//bob@")
         assert (
-            vespiary("send", "q", "x", "--url", place, VESPIARY_PASSWORD="pw-bob").returncode == 0
+            vespiary("send", "q", "x", "--url", place, VESPIARY_PASSWORD="pw-of-bob").returncode
+            == 0
         )
         removed = vespiary("user", "remove", "bob", "--data", broker.data)
         assert "nobody can log in until you add one" in removed.stderr

@@ -38,6 +38,7 @@ from vespiary_broker.engine.stall_watch import StalledPlace
 from vespiary_broker.engine.users import User, make_user
 from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX
 from vespiary_broker.server.mqtt.hub import MqttStatistics
+from vespiary_broker.server.password_checks import PasswordChecks
 from vespiary_broker.store.counters import (
     FLUSH_BOUNDS_US,
     CompactionCounts,
@@ -273,6 +274,7 @@ class MemoryBroker:
         self.is_started = True
         self.users = dict(users or {})
         self.own_logins = Logins(lambda: self.users)
+        self.passwords = PasswordChecks(self.own_logins)
         self.queue_states: dict[str, states.QueueState] = {}
         self.address_types: dict[str, set[RoutingType]] = {}
         self.paused_addresses: set[str] = set()

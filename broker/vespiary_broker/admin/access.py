@@ -1,8 +1,7 @@
 """Who may ask for what: the checks that a request passes before it is looked at.
 
-Owns: the check against DNS rebinding, the check of a page's origin, the login, roles. Passwords are
-hashed in one thread of their own, and only a bounded number may wait for it. Must never log a
-password. Called by `endpoints`; owner: the event loop.
+Owns: the check against DNS rebinding, the check of a page's origin, the login, roles. Must
+never log a password. Called by `endpoints`; owner: the event loop.
 """
 
 from __future__ import annotations
@@ -11,14 +10,13 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.admin.ports import Broker
 from vespiary_broker.admin.problems import Refused, refused
-from vespiary_broker.engine.logins import Check, Principal
+from vespiary_broker.engine.logins import Principal
 from vespiary_broker.server.web_pages import Asked, is_loopback, refusal_at_http_port
-from vespiary_spec.errors import LoginRefused
+from vespiary_spec.errors import LoginBusy, LoginRefused
 from vespiary_spec.security import ADMIN_ROLE
 
 if TYPE_CHECKING:
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="vespiary", charset="UTF-8"'}
 _TOO_MANY: Final = "too many failed logins"
 """What `engine.logins` says then; a test fails when the two part."""
-_WAITING_MAX: Final = 16
 _WINDOW_S: Final = 60
 _CREDENTIALS_CHARACTERS_MAX: Final = 4096
 
@@ -43,12 +40,6 @@ class Access:
     def __init__(self, broker: Broker, host: str) -> None:
         self._broker = broker
         self._is_loopback = is_loopback(host)
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="vespiary-admin-login")
-        self._waiting = 0
-
-    def close(self) -> None:
-        """End the thread."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property
     def is_local(self) -> bool:
@@ -91,20 +82,12 @@ class Access:
             outcome = logins.begin(name, password, peer, clock())
             if isinstance(outcome, Principal):
                 return outcome
-            is_good = await self._hash(outcome)
+            is_good = await self._broker.passwords.is_good(outcome)
             return logins.finish(outcome, is_good=is_good, now_s=clock())
+        except LoginBusy as error:
+            raise Refused(503, str(error), headers={"Retry-After": "1"}) from error
         except LoginRefused as error:
             raise _unauthorised(error, name) from error
-
-    async def _hash(self, check: Check) -> bool:
-        if self._waiting >= _WAITING_MAX:
-            raise Refused(503, "Too many logins at once; try again.", headers={"Retry-After": "1"})
-        self._waiting += 1
-        try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, check.is_good)
-        finally:
-            self._waiting -= 1
 
     def check(self, principal: Principal, route: Route) -> None:
         """Check that somebody may call an operation about which no rules decide.

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from vespiary_broker.server.address_limits import network_of
+from vespiary_broker.engine.networks import network_of
 from vespiary_broker.server.deadline import Deadline
 
 PROBE_PATHS: Final = ("/healthz", "/readyz")

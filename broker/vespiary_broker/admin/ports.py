@@ -17,6 +17,7 @@ from vespiary_broker.engine.permissions import Permissions
 from vespiary_broker.engine.queue_changes import NO_WISHES, QueueWishes
 from vespiary_broker.engine.transfers import Origin, Taken
 from vespiary_broker.engine.wanted import Wanted
+from vespiary_broker.server.password_checks import PasswordChecks
 from vespiary_broker.store.volumes.report import Report
 from vespiary_spec.errors import VespiaryError
 from vespiary_spec.settings import Configuration, Divert, RoutingType
@@ -369,6 +370,10 @@ class Broker(Protocol):
     @property
     def logins(self) -> Logins | None:
         """Who comes in; None until the journal was read."""
+
+    @property
+    def passwords(self) -> PasswordChecks:
+        """Checks passwords; only once `logins` is there."""
 
     @property
     def permissions(self) -> Permissions:

@@ -173,15 +173,12 @@ class AdminServer:
     async def _serve(self, listening: socket.socket, stopping: asyncio.Event) -> None:
         """Answer until `stopping`."""
         access = Access(self._broker, self.host)
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_PATIENCE_S):
-                    await self._begun.wait()
-            make_site = await self._loaded(stopping)
-            if make_site is not None:
-                await self._answer(make_site(self._broker, access), listening, stopping)
-        finally:
-            access.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._begun.wait()
+        make_site = await self._loaded(stopping)
+        if make_site is not None:
+            await self._answer(make_site(self._broker, access), listening, stopping)
 
     async def _loaded(self, stopping: asyncio.Event) -> type[Site] | None:
         """Import what answers, as soon as that works; None when the broker stops before."""

@@ -43,6 +43,7 @@ from vespiary_broker.engine.stalls import StallReason
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import Listener
 from vespiary_broker.server.mqtt.hub import MqttHub
+from vespiary_broker.server.password_checks import PasswordChecks
 from vespiary_broker.store.journal import Journal
 from vespiary_broker.store.owned import Ownership
 from vespiary_broker.store.paging.pager import Pager
@@ -212,6 +213,12 @@ class Administration:
     def logins(self) -> Logins | None:
         """Who comes in; None while the broker starts or stops."""
         return None if self._not_ready_reason else self.engine.logins
+
+    @property
+    def passwords(self) -> PasswordChecks:
+        """Checks passwords, of a broker that has started."""
+        assert self._cycle is not None
+        return self._cycle.passwords
 
     @property
     def failed_reason(self) -> str:

@@ -38,6 +38,7 @@ from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.journal_options import journal_options
 from vespiary_broker.app.large import open_large
 from vespiary_broker.app.listening import make_http_listener, make_listeners
+from vespiary_broker.app.login_secret import SECRET_NAME, LoginSecret
 from vespiary_broker.app.memory import MemoryBindings, memory_limits
 from vespiary_broker.app.mqtt import begin_mqtt, restore_mqtt
 from vespiary_broker.app.naming import count_rules, naming_rules
@@ -46,6 +47,7 @@ from vespiary_broker.app.paged_expiry import PagedExpiry, run_paged_expiry
 from vespiary_broker.app.paging import begin_paging, open_pager
 from vespiary_broker.app.preflight import check_start
 from vespiary_broker.app.recovery_progress import RecoveryProgress
+from vespiary_broker.app.rehashing import Rehashing
 from vespiary_broker.app.reloading import Reloading, Running
 from vespiary_broker.app.start_interruption import StartInterruption
 from vespiary_broker.app.tasks import Tasks
@@ -263,6 +265,7 @@ class BrokerApp(Administration):
                 self._users.users,
                 closed_reason=self._closed_reason,
                 anonymous=GUEST if configuration.security.allow_anonymous else None,
+                secret=LoginSecret(self.data_directory / SECRET_NAME),
             ),
             address_settings=configuration.address_settings,
             memory_limits=memory_limits(configuration),
@@ -303,6 +306,9 @@ class BrokerApp(Administration):
             listeners=lambda: self._listeners,
             spawn=self._spawn,
         )
+        cycle.passwords.on_outdated = Rehashing(
+            self._users.path, engine.logins, cycle.passwords, self._spawn
+        ).begin
         restore_mqtt(cycle, bindings, self.configuration, self._load_slab)
 
     async def open_stores(self, stack: AsyncExitStack) -> Stores:

@@ -1,7 +1,8 @@
 """The users file on disk: read at the start and again whenever it has changed.
 
 Owns the path, what was read from it, and the mark that a users file has existed: without it, a
-file that is deleted or moved away would open the broker to everybody. Must never write the file.
+file that is deleted or moved away would open the broker to everybody. Must never write the file:
+`user_changes` does.
 """
 
 from __future__ import annotations

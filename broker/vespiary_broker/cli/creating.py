@@ -16,10 +16,15 @@ import msgspec
 import yaml
 from msgspec import inspect
 
+from vespiary_broker.app.user_changes import add_user
 from vespiary_broker.cli import terminal
-from vespiary_broker.cli.credentials import password_file_option, read_password
+from vespiary_broker.cli.credentials import (
+    password_file_option,
+    read_password,
+    short_password_option,
+)
 from vespiary_broker.cli.terminal import CommandFailed
-from vespiary_broker.cli.users_file import add_user
+from vespiary_broker.engine.users import check_password_length
 from vespiary_spec import configuration as configurations
 from vespiary_spec.conversion import to_plain, usable_fields
 from vespiary_spec.gen.schema import shown_default
@@ -41,6 +46,7 @@ _HEAD: Final = """\
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
 @click.option("--user", metavar="NAME", help="Add a first user, with the role admin.")
 @password_file_option
+@short_password_option
 @click.option(
     "--set",
     "overrides",
@@ -49,7 +55,11 @@ _HEAD: Final = """\
     help="Write a setting with another value than its default. May be repeated.",
 )
 def create(
-    folder: Path, user: str | None, password_file: Path | None, overrides: tuple[str, ...]
+    folder: Path,
+    user: str | None,
+    password_file: Path | None,
+    is_short_allowed: bool,
+    overrides: tuple[str, ...],
 ) -> None:
     """Make DIR with a commented broker.yaml, a data folder, and a first user if one is named.
 
@@ -64,6 +74,8 @@ def create(
     text = commented_configuration(chosen)
     configuration = configurations.from_plain(configurations.parse_yaml(text))
     password = read_password(user, password_file, is_new=True) if user is not None else ""
+    if user is not None:
+        check_password_length(user, password, is_short_allowed=is_short_allowed)
     data = folder / configuration.data_directory
     try:
         data.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -73,7 +85,7 @@ def create(
         raise CommandFailed(f"{folder} cannot be made: {error}") from error
     if user is not None:
         users = data / (configuration.security.users_file or "users")
-        add_user(users, user, password, roles=("admin",))
+        add_user(users, user, password, roles=("admin",), is_short_allowed=is_short_allowed)
         terminal.echo(f"user {user} with the role admin in {users}")
     terminal.echo(f"made {target}")
     terminal.echo(f"try  vespiary run -c {target}")

@@ -32,6 +32,16 @@ def password_file_option(function: F) -> F:
     )(function)
 
 
+def short_password_option(function: F) -> F:
+    """Add `--allow-short-password`."""
+    return click.option(
+        "--allow-short-password",
+        "is_short_allowed",
+        is_flag=True,
+        help="Take a password of fewer than 8 characters.",
+    )(function)
+
+
 def read_password(
     user: str, password_file: Path | None, *, is_new: bool = False, what: str = "password"
 ) -> str:

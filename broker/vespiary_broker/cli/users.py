@@ -13,17 +13,21 @@ from typing import Any, TypeVar
 
 import click
 
-from vespiary_broker.app.users_file import closed_reason
-from vespiary_broker.cli import terminal
-from vespiary_broker.cli.credentials import password_file_option, read_password
-from vespiary_broker.cli.instance import config_option, data_option, load_instance
-from vespiary_broker.cli.users_file import (
+from vespiary_broker.app.user_changes import (
     add_user,
     read_users,
     remove_user,
     set_password,
     set_roles,
 )
+from vespiary_broker.app.users_file import closed_reason
+from vespiary_broker.cli import terminal
+from vespiary_broker.cli.credentials import (
+    password_file_option,
+    read_password,
+    short_password_option,
+)
+from vespiary_broker.cli.instance import config_option, data_option, load_instance
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -96,11 +100,13 @@ def user() -> None:
     "`security-settings` say. May be repeated.",
 )
 @password_file_option
+@short_password_option
 @_file_options
 def add(
     name: str,
     roles: tuple[str, ...],
     password_file: Path | None,
+    is_short_allowed: bool,
     config: Path | None,
     data: Path | None,
     file: Path | None,
@@ -111,7 +117,7 @@ def add(
         password = read_password(name, password_file, is_new=True)
     else:
         password = "-"  # noqa: S105  (refused before it is used)
-    add_user(path, name, password, roles=roles)
+    add_user(path, name, password, roles=roles, is_short_allowed=is_short_allowed)
     terminal.echo(f"added {name} to {path}")
 
 
@@ -130,17 +136,20 @@ def remove(name: str, config: Path | None, data: Path | None, file: Path | None)
 @user.command("password", short_help="Change a password.")
 @click.argument("name")
 @password_file_option
+@short_password_option
 @_file_options
 def password(
     name: str,
     password_file: Path | None,
+    is_short_allowed: bool,
     config: Path | None,
     data: Path | None,
     file: Path | None,
 ) -> None:
     """Change the password of the user NAME; its roles stay."""
     path = _path(config, data, file)
-    set_password(path, name, read_password(name, password_file, is_new=True, what="new password"))
+    new = read_password(name, password_file, is_new=True, what="new password")
+    set_password(path, name, new, is_short_allowed=is_short_allowed)
     terminal.echo(f"changed the password of {name} in {path}")
 
 

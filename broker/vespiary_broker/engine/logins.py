@@ -2,8 +2,9 @@
 
 Owns the decision, whatever the mechanism (`mechanisms`, `scram`). A password is checked in two
 steps, so that the server can do the hashing away from the event loop: `begin` answers at once when
-it can, else with a `Check` whose `is_good` takes milliseconds; `finish` takes its result. A good
-password is remembered as a keyed hash, so clients that come back do not hash again. Failures are
+it can, else with a `Check` whose `is_good` takes some tenths of a second; `finish` takes its
+result. A password that was checked is remembered as a hash that is keyed with random bytes of this
+process, in memory alone, so clients that come back are not hashed again. Failures are
 counted for (peer, user), for the peer and for the user, in tables of bounded size; a peer that has
 logged in as the user before is not shut out by the failures of others. Must never log or keep a
 password. Called by the server's sessions and the admin API; owner: the event loop.
@@ -17,9 +18,10 @@ import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
+from vespiary_broker.engine.login_queue import Rank
+from vespiary_broker.engine.networks import network_of
 from vespiary_broker.engine.users import User
 from vespiary_spec.errors import LoginRefused
 from vespiary_spec.security import ANONYMOUS_ROLE
@@ -30,6 +32,7 @@ FAILURES_PER_PEER: Final = 50
 FAILURES_PER_USER: Final = 50
 WINDOW_S: Final = 60.0
 _TABLE_ENTRIES_MAX: Final = 10_000
+_WRONG_ENTRIES_MAX: Final = 1000
 _WRONG: Final = "user name or password are wrong"
 LOCKOUT_CURE: Final = (
     "add a user with `vespiary user add NAME --role admin`, or set security.allow-anonymous"
@@ -67,6 +70,7 @@ class Check:
         password: The password that was given.
         peer: Address of the client's machine.
         is_known: Whether there is such a user.
+        digest: Keyed hash of the password, by which equal ones are known.
     """
 
     user: User
@@ -74,12 +78,23 @@ class Check:
     password: str
     peer: str
     is_known: bool
+    digest: bytes
+
+    @property
+    def key(self) -> object:
+        """What checks have in common that have the same result."""
+        return self.name, self.user.stored_key, self.digest
+
+    @property
+    def network(self) -> str:
+        """What the client's address counts as."""
+        return network_of(self.peer)
 
     def __repr__(self) -> str:
         return f"Check(name={self.name!r}, peer={self.peer!r})"
 
     def is_good(self) -> bool:
-        """Hash the password and compare; takes the same milliseconds whether the user exists."""
+        """Hash the password and compare; takes the same time whether the user exists."""
         return self.user.is_password(self.password) and self.is_known
 
 
@@ -104,6 +119,9 @@ class _Failures:
             return 0.0
         return max(0.0, times[0] + WINDOW_S - now_s)
 
+    def has(self, key: object) -> bool:
+        return key in self._times
+
     def clear(self, key: object) -> None:
         self._times.pop(key, None)
 
@@ -116,6 +134,9 @@ class Logins:
         closed_reason: Returns why nobody comes in without a login although there are no users, as
             a clause; empty if everybody does.
         anonymous: Who clients without a login are, while users exist too; None: they are rejected.
+        secret: Returns what the salts of unknown users follow from, at least 32 bytes that nobody
+            else knows and that stay over a restart; empty: they follow from the users' keys, and
+            change with those.
     """
 
     def __init__(
@@ -124,17 +145,21 @@ class Logins:
         *,
         closed_reason: Callable[[], str] = lambda: "",
         anonymous: Principal | None = None,
+        secret: Callable[[], bytes] = lambda: b"",
     ) -> None:
         self._users = users
         self._closed_reason = closed_reason
         self._anonymous = anonymous
+        self._secret = secret
         self._key = secrets.token_bytes(32)
         self._remembered: dict[str, tuple[bytes, bytes]] = {}
+        self._successors: dict[str, tuple[bytes, bytes]] = {}
+        self._wrong: OrderedDict[object, None] = OrderedDict()
         self._friends: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._by_pair = _Failures(FAILURES_PER_PAIR)
         self._by_peer = _Failures(FAILURES_PER_PEER)
         self._by_user = _Failures(FAILURES_PER_USER)
-        self._stand_ins: tuple[Mapping[str, User], bytes] = ({}, b"")
+        self._stand_ins = _StandIns({}, b"")
         self.refused = 0
 
     @property
@@ -185,9 +210,20 @@ class Logins:
         if not name or not password:
             raise self._login_needed()
         user, is_known = self.find(name, peer, now_s)
-        if is_known and self._is_remembered(user, password):
-            return self.let_in(user, peer)
-        return Check(user, name, password, peer, is_known=is_known)
+        digest = self._digest(password)
+        check = Check(user, name, password, peer, is_known=is_known, digest=digest)
+        verdict = self.verdict(check)
+        if verdict is None:
+            return check
+        if not verdict:
+            raise self.failed(name, peer, now_s)
+        return self.let_in(user, peer)
+
+    def verdict(self, check: Check) -> bool | None:
+        """Return whether a password is right, as far as that is known without hashing it."""
+        if check.is_known and self._is_remembered(check.user, check.digest):
+            return True
+        return False if check.key in self._wrong else None
 
     def find(self, name: str, peer: str, now_s: float) -> tuple[User, bool]:
         """Return a user, or a stand-in that nobody can tell from one, and which of the two it is.
@@ -239,13 +275,50 @@ class Logins:
         Raises:
             LoginRefused: The password was wrong, or there is no such user: one sentence for both.
         """
-        if not is_good:
+        self.learn(check, is_good=is_good)
+        user = self.current(check.user) if is_good else None
+        if user is None:  # wrong; or it was removed, or has another password, since the check began
             raise self.failed(check.name, check.peer, now_s)
-        user = self.current(check.user)
-        if user is None:  # it was removed, or has another password, since the check began
-            raise self.failed(check.name, check.peer, now_s)
-        self._remembered[check.name] = (user.stored_key, self._digest(check.password))
         return self.let_in(user, check.peer)
+
+    def learn(self, check: Check, *, is_good: bool) -> None:
+        """Remember the result of a check, so that the same password is not hashed again.
+
+        Args:
+            check: The check.
+            is_good: Whether the password is right.
+        """
+        if not is_good:
+            self._wrong[check.key] = None
+            if len(self._wrong) > _WRONG_ENTRIES_MAX:
+                self._wrong.popitem(last=False)
+        elif (user := self.current(check.user)) is not None:
+            for table in (self._remembered, self._successors):
+                for name in table.keys() - self._users().keys():
+                    del table[name]  # type: ignore[attr-defined]
+            self._remembered[check.name] = (user.stored_key, check.digest)
+
+    def rank_of(self, check: Check) -> Rank:
+        """Return how soon a check is made, compared with others."""
+        if (check.peer, check.name) in self._friends:
+            return Rank.FRIEND
+        return Rank.SUSPECT if self._by_peer.has(check.peer) else Rank.STRANGER
+
+    def expect(self, old: User, new: User) -> None:
+        """Take note that a user's hash is about to be replaced by one of the same password.
+
+        Logins that have begun with the old hash end well with the new one.
+
+        Args:
+            old: The user as it is.
+            new: The same user with another hash.
+        """
+        self._successors[old.name] = (old.stored_key, new.stored_key)
+
+    def _is_of(self, stored_key: bytes, user: User) -> bool:
+        """Return whether a hash is the user's, or was until it was replaced by a stronger one."""
+        is_now = stored_key == user.stored_key
+        return is_now or self._successors.get(user.name) == (stored_key, user.stored_key)
 
     def refuse(self, sentence: str, *, cure: str = "") -> LoginRefused:
         """Count a login that is refused for no guess; return the error."""
@@ -270,7 +343,7 @@ class Logins:
     def current(self, user: User) -> User | None:
         """Return a user that was found as it is now; None if it is gone, or has other keys."""
         found = self._users().get(user.name)
-        return found if found is not None and found.stored_key == user.stored_key else None
+        return found if found is not None and self._is_of(user.stored_key, found) else None
 
     def is_current(self, name: str) -> bool:
         """Return whether a connection may stay that acts for a user: it has not been removed.
@@ -311,26 +384,39 @@ class Logins:
     def _digest(self, password: str) -> bytes:
         return hmac.digest(self._key, password.encode(), hashlib.sha256)
 
-    def _is_remembered(self, user: User, password: str) -> bool:
-        stored_key, digest = self._remembered.get(user.name, (b"", b""))
-        return stored_key == user.stored_key and hmac.compare_digest(digest, self._digest(password))
+    def _is_remembered(self, user: User, digest: bytes) -> bool:
+        stored_key, known = self._remembered.get(user.name, (b"", b""))
+        return self._is_of(stored_key, user) and hmac.compare_digest(digest, known)
 
     def _stand_in(self, users: Mapping[str, User], name: str) -> User:
-        """Return a user that is none: with the same salt as long as the users are the same.
+        """Return a user that is none: with the same salt as long as there is such a hash.
 
         Salt and iterations are told to whoever begins an exchange, so both are like those of a user
-        that there is, also over a restart. What they are made from is known to nobody outside.
+        that there is, also over a restart and when other users change. What they are made from is
+        known to nobody outside. As users' hashes are replaced by stronger ones, so is this one, and
+        then its salt is another one too.
         """
-        if self._stand_ins[0] is not users:
-            keys = b"".join(users[each].server_key for each in sorted(users))
-            self._stand_ins = users, hashlib.sha256(b"stand-in" + keys).digest()
-        secret = self._stand_ins[1]
+        if self._stand_ins.users is not users:
+            self._stand_ins = _StandIns(users, self._secret())
+        return self._stand_ins.user(name)
 
-        def derived(what: str) -> bytes:
-            return hmac.digest(secret, f"{what} {name}".encode(), hashlib.sha512)
 
-        number = int.from_bytes(derived("model")[:8], "big") % len(users)
-        model = next(islice(users.values(), number, None))
-        keys = derived("keys")
-        salt = derived("salt")[: len(model.salt)]
-        return User(name, salt, model.iterations, keys[:32], keys[32:])
+class _StandIns:
+    """What users that there are not look like, while those that there are stay the same."""
+
+    def __init__(self, users: Mapping[str, User], secret: bytes) -> None:
+        self.users = users
+        keys = secret or b"".join(users[each].server_key for each in sorted(users))
+        self._secret = hashlib.sha256(b"stand-in" + keys).digest()
+        # As many of each kind as there are users of it, the weakest first: a name goes from weak
+        # to strong, as users do, while strong hashes take the place of weak ones.
+        self._kinds = sorted((user.iterations, len(user.salt)) for user in users.values())
+
+    def user(self, name: str) -> User:
+        share = int.from_bytes(self._derived("kind", name)[:8], "big")
+        iterations, salt_bytes = self._kinds[share * len(self._kinds) >> 64]
+        salt, keys = self._derived(f"salt {iterations}", name), self._derived("keys", name)
+        return User(name, salt[:salt_bytes], iterations, keys[:32], keys[32:])
+
+    def _derived(self, what: str, name: str) -> bytes:
+        return hmac.digest(self._secret, f"{what} {name}".encode(), hashlib.sha512)

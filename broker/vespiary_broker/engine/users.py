@@ -25,7 +25,9 @@ from vespiary_spec.errors import ConfigError
 from vespiary_spec.security import ANONYMOUS_ROLE
 
 MECHANISM: Final = "SCRAM-SHA-256"
-DEFAULT_ITERATIONS: Final = 15_000
+DEFAULT_ITERATIONS: Final = 600_000
+"""Rounds of new hashes, as OWASP's Password Storage Cheat Sheet asks for PBKDF2 with SHA-256."""
+PASSWORD_CHARACTERS_MIN: Final = 8
 _ITERATIONS_MIN: Final = 4096
 _ITERATIONS_MAX: Final = 10_000_000
 _NAME: Final = re.compile(r"[^\x00-\x20\x7f#:]{1,200}")
@@ -54,15 +56,24 @@ class User:
 
     def to_line(self) -> str:
         """Return its line of the users file, without a line feed."""
+        return f"{self.name} {self.verifier} {','.join(sorted(self.roles))}".rstrip()
+
+    @property
+    def verifier(self) -> str:
+        """Its hash, as the users file has it."""
         salt, stored, server = (
             base64.b64encode(part).decode()
             for part in (self.salt, self.stored_key, self.server_key)
         )
-        line = f"{self.name} {MECHANISM}${self.iterations}:{salt}${stored}:{server}"
-        return f"{line} {','.join(sorted(self.roles))}".rstrip()
+        return f"{MECHANISM}${self.iterations}:{salt}${stored}:{server}"
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether its hash takes fewer rounds than those that are made now."""
+        return self.iterations < DEFAULT_ITERATIONS
 
     def is_password(self, password: str) -> bool:
-        """Return whether this is the user's password; takes milliseconds of CPU on purpose.
+        """Return whether this is the user's password; takes tenths of a second on purpose.
 
         Args:
             password: What the client sent.
@@ -114,6 +125,27 @@ def make_user(
     except ScramException as error:
         raise ConfigError(f"the password may not be one ({error})", path=name) from error
     return User(name, salt, count, stored_key, server_key, wanted)
+
+
+def check_password_length(name: str, password: str, *, is_short_allowed: bool = False) -> None:
+    """Reject a new password that is short enough to be guessed.
+
+    Args:
+        name: Whose it is.
+        password: The password.
+        is_short_allowed: Take it nevertheless.
+
+    Raises:
+        ConfigError: It has fewer than 8 characters.
+    """
+    if len(password) < PASSWORD_CHARACTERS_MIN and not is_short_allowed:
+        raise ConfigError(
+            "the password is too short",
+            path=name,
+            value=f"{len(password)} characters",
+            allowed=f"{PASSWORD_CHARACTERS_MIN} or more",
+            cure="choose a longer one, or pass --allow-short-password",
+        )
 
 
 def checked_roles(roles: Iterable[str]) -> frozenset[str]:

@@ -643,6 +643,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse_login(self, _now_s: float) -> None:
         seconds = self.listener.acceptor.handshake_timeout
+        if self.is_busy:  # it waits for us: its password has not been checked yet
+            self.set_deadline("login", seconds, self._refuse_login)
+            return
         self.refuse_error(LimitExceeded(f"no login within {seconds} seconds"))
 
     def note_partial(self, is_partial: bool, *, is_new: bool = False) -> None:

@@ -32,6 +32,7 @@ from vespiary_broker.server.closed_clients import ClosedClients
 from vespiary_broker.server.dead_peers import DeadPeers
 from vespiary_broker.server.deadline import Deadline
 from vespiary_broker.server.fate_clock import FateClock
+from vespiary_broker.server.password_checks import PasswordChecks
 from vespiary_broker.server.reaping import Reaping
 from vespiary_broker.server.turns import Turns
 from vespiary_broker.store.large_messages import LargeMessages
@@ -97,7 +98,8 @@ class Cycle:
             self.loop, partial(self.count_error, "gone-while-waiting")
         )
         self.turns = Turns(self.loop, spawn, self.closed_clients, lambda: self._journal.is_writing)
-        self._passwords = ThreadPoolExecutor(1, "passwords")
+        self.passwords = PasswordChecks(engine.logins)
+        self._thread = ThreadPoolExecutor(1, "parsers")
         self._fate_clock = FateClock(engine.fates, self.loop, self.touch)
         engine.fates.mover.on_no_room = journal.request_space
         engine.fates.wake = self.touch
@@ -151,11 +153,12 @@ class Cycle:
         self.turns.close()
         self.producers.let_go_all()
         self.closed_clients.close()
-        self._passwords.shutdown(wait=False, cancel_futures=True)
+        self.passwords.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def in_thread(self, function: Callable[[], T]) -> T:
         """Run something that needs milliseconds of CPU without stopping the loop."""
-        return await self.loop.run_in_executor(self._passwords, function)
+        return await self.loop.run_in_executor(self._thread, function)
 
     # --- one turn -------------------------------------------------------------------------------
 

@@ -339,7 +339,7 @@ def test_a_missing_secret_is_waited_for() -> None:
                 "apiVersion": "v1",
                 "kind": "Secret",
                 "metadata": {"name": "people", "namespace": "ns"},
-                "data": {"alice": "c2VjcmV0"},
+                "data": {"alice": "bG9uZ2VyLXNlY3JldA=="},
             }
         )
         await world.until_quiet()

@@ -442,7 +442,7 @@ class AmqpHandler:
 
     def _last_words(self, error: Error, cause: VespiaryError | None) -> bytes:
         if self._state is _State.SASL:
-            return refusal_frame() if isinstance(cause, LoginRefused) else b""
+            return refusal_frame(cause) if isinstance(cause, LoginRefused) else b""
         if self._state is _State.HEADER:
             is_let_in = self.principal is not None or self.cycle.engine.logins.is_login_optional
             return protocol_header(Layer.AMQP if is_let_in else Layer.SASL)

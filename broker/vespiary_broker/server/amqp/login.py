@@ -30,7 +30,7 @@ from vespiary_codec.wire.amqp import (
     name_of,
 )
 from vespiary_codec.wire.amqp.values import Symbol, UByte
-from vespiary_spec.errors import LoginRefused, VespiaryError
+from vespiary_spec.errors import LoginBusy, LoginRefused, VespiaryError
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
@@ -100,7 +100,9 @@ class SaslLayer:
         try:
             if self._rounds > _ROUNDS_MAX:
                 raise LoginRefused("the login has too many rounds")
-            outcome = await respond(self._cycle, self._exchange, response)
+            outcome = await respond(
+                self._cycle, self._exchange, response, lambda: self._connection.is_open
+            )
         except LoginRefused as error:
             self._refuse(error)
             return
@@ -121,6 +123,7 @@ class SaslLayer:
         self._connection.write(encode_frame(Frame(body=body)))
 
 
-def refusal_frame() -> bytes:
+def refusal_frame(error: LoginRefused) -> bytes:
     """Return the outcome of a login that has failed."""
-    return encode_frame(Frame(body=SaslOutcome(code=UByte(SaslCode.AUTH))))
+    code = SaslCode.SYS_TEMP if isinstance(error, LoginBusy) else SaslCode.AUTH
+    return encode_frame(Frame(body=SaslOutcome(code=UByte(code))))

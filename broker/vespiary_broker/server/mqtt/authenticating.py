@@ -83,7 +83,7 @@ class Authentication:
         assert self._exchange is not None
         data = properties.get(Property.AUTHENTICATION_DATA)
         assert data is None or isinstance(data, bytes)
-        outcome = await respond(self._cycle, self._exchange, data)
+        outcome = await respond(self._cycle, self._exchange, data, lambda: self._connection.is_open)
         if isinstance(outcome, Challenge):
             self.send(ReasonCode.CONTINUE_AUTHENTICATION, outcome.data)
             return None

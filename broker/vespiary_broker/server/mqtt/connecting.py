@@ -210,7 +210,7 @@ class Connecting:
     async def _checked(self, outcome: Principal | Check) -> Principal:
         if isinstance(outcome, Principal):
             return outcome
-        is_good = await self._cycle.in_thread(outcome.is_good)
+        is_good = await self._cycle.passwords.is_good(outcome, lambda: self._connection.is_open)
         logins = self._cycle.engine.logins
         return logins.finish(outcome, is_good=is_good, now_s=self._cycle.loop.time())
 

@@ -13,6 +13,7 @@ from vespiary_spec.errors import (
     InvalidSelector,
     JournalFull,
     LimitExceeded,
+    LoginBusy,
     LoginRefused,
     NotPermitted,
     RemoteProtocolError,
@@ -36,6 +37,8 @@ def reason_of(error: VespiaryError) -> ReasonCode:
         return error.reason_code
     if isinstance(error, KeepAliveExceeded):
         return ReasonCode.KEEP_ALIVE_TIMEOUT
+    if isinstance(error, LoginBusy):
+        return ReasonCode.SERVER_UNAVAILABLE
     if isinstance(error, LoginRefused):
         return ReasonCode.BAD_USER_NAME_OR_PASSWORD
     if isinstance(error, NotPermitted):

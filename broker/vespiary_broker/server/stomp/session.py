@@ -207,7 +207,7 @@ class StompSession:
         return None
 
     async def _check_password(self, login: Login, check: Check) -> None:
-        is_good = await self._cycle.in_thread(check.is_good)
+        is_good = await self._cycle.passwords.is_good(check, lambda: self._connection.is_open)
         logins = self._cycle.engine.logins
         principal = logins.finish(check, is_good=is_good, now_s=self._cycle.loop.time())
         if self._connection.is_open:

@@ -6,10 +6,10 @@ import base64
 
 import pytest
 
-from vespiary_broker.admin import access
 from vespiary_broker.admin.access import Access
 from vespiary_broker.admin.problems import Refused
 from vespiary_broker.engine.logins import Principal
+from vespiary_broker.server.password_checks import PasswordChecks
 from vespiary_testkit.admin_rig import MemoryBroker, basic, users_with_roles
 from vespiary_testkit.journal_workload import run
 
@@ -109,13 +109,14 @@ async def test_guessing_is_slowed_down(local: Access):
 
 
 @run
-async def test_only_so_many_logins_wait_for_the_hash(
-    local: Access, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(access, "_WAITING_MAX", 0)
+async def test_a_login_that_finds_no_place_to_wait_is_no_wrong_one():
+    broker = MemoryBroker(users_with_roles())
+    broker.passwords.close()
+    broker.passwords = PasswordChecks(broker.own_logins, waiting_max=0)
     with pytest.raises(Refused) as refusal:
-        await local.login({"Authorization": basic("root", "secret")}, "127.0.0.1")
+        await Access(broker, "127.0.0.1").login({"Authorization": basic("root", "secret")}, "::1")
     assert refusal.value.status == 503
+    assert refusal.value.headers["Retry-After"] == "1"
 
 
 @run

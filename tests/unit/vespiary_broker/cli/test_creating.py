@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from vespiary_broker.app.user_changes import read_users
 from vespiary_broker.cli.creating import commented_configuration
 from vespiary_broker.cli.program import run_program
-from vespiary_broker.cli.users_file import read_users
 from vespiary_spec import configuration as configurations
 from vespiary_spec.conversion import usable_fields
 from vespiary_spec.model import Spelling
@@ -68,11 +68,11 @@ def test_what_exists_is_not_changed(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_the_first_user_is_an_administrator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("VESPIARY_PASSWORD", "secret")
+    monkeypatch.setenv("VESPIARY_PASSWORD", "a-secret")
     assert run_program(["create", str(tmp_path), "--user", "root"]) == 0
     user = read_users(tmp_path / "data/users")["root"]
     assert user.roles == {"admin"}
-    assert user.is_password("secret")
+    assert user.is_password("a-secret")
 
 
 def test_a_wrong_setting_makes_nothing(tmp_path: Path):

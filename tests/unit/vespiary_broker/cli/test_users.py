@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from vespiary_broker.cli import users_file
+from vespiary_broker.app import user_changes
+from vespiary_broker.app.user_changes import add_user, read_users, set_password
 from vespiary_broker.cli.program import run_program
-from vespiary_broker.cli.users_file import add_user, read_users, set_password
 from vespiary_spec.errors import ConfigError
 
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "data").mkdir()
-    monkeypatch.setenv("VESPIARY_PASSWORD", "secret")
+    monkeypatch.setenv("VESPIARY_PASSWORD", "a-secret")
     return tmp_path / "data" / "users"
 
 
@@ -26,11 +26,11 @@ def user(path: Path, *arguments: str) -> int:
 
 def test_a_user_is_added_with_a_salted_hash(path: Path):
     assert user(path, "add", "alice", "--role", "admin", "--role", "reader") == 0
-    assert "secret" not in path.read_text()
+    assert "a-secret" not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
     alice = read_users(path)["alice"]
-    assert alice.is_password("secret")
-    assert not alice.is_password("Secret")
+    assert alice.is_password("a-secret")
+    assert not alice.is_password("A-secret")
     assert alice.roles == {"admin", "reader"}
 
 
@@ -54,10 +54,10 @@ def test_a_second_one_of_the_same_name_is_refused(path: Path, capsys):
 def test_a_password_changes_and_roles_stay(path: Path, tmp_path: Path):
     user(path, "add", "alice", "--role", "admin")
     fresh = tmp_path / "fresh"
-    fresh.write_text("new one\r\nsecond line\n")
+    fresh.write_text("new word\r\nsecond line\n")
     assert user(path, "password", "alice", "--password-file", str(fresh)) == 0
     alice = read_users(path)["alice"]
-    assert alice.is_password("new one")
+    assert alice.is_password("new word")
     assert alice.roles == {"admin"}
 
 
@@ -150,25 +150,46 @@ def test_a_damaged_file_is_not_overwritten(path: Path, capsys):
 
 
 def test_a_failed_write_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch):
-    add_user(path, "alice", "secret")
+    add_user(path, "alice", "a-secret")
     before = path.read_text()
 
     def fail(_: int) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(users_file.os, "fsync", fail)
+    monkeypatch.setattr(user_changes.os, "fsync", fail)
     assert user(path, "add", "bob") == 1
     assert path.read_text() == before
     assert [file.name for file in path.parent.iterdir()] == ["users"]
 
 
 def test_the_mode_of_the_file_stays(path: Path):
-    add_user(path, "alice", "secret")
+    add_user(path, "alice", "a-secret")
     path.chmod(0o640)
-    set_password(path, "alice", "other")
+    set_password(path, "alice", "another one")
     assert path.stat().st_mode & 0o777 == 0o640
 
 
 def test_the_password_of_nobody_cannot_be_changed(path: Path):
     with pytest.raises(ConfigError, match="no user of this name"):
-        set_password(path, "alice", "secret")
+        set_password(path, "alice", "a-secret")
+
+
+def test_short_passwords_are_refused_unless_they_are_wanted(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    monkeypatch.setenv("VESPIARY_PASSWORD", "seven77")
+    assert user(path, "add", "alice") == 1
+    assert "too short (got 7 characters, allowed: 8 or more)" in capsys.readouterr().err
+    assert not path.exists()
+    assert user(path, "add", "alice", "--allow-short-password") == 0
+    before = path.read_text()
+    assert user(path, "password", "alice") == 1
+    assert "--allow-short-password" in capsys.readouterr().err
+    assert path.read_text() == before
+    assert user(path, "password", "alice", "--allow-short-password") == 0
+    assert "seven77" not in path.read_text()
+
+
+def test_new_hashes_take_600_000_rounds(path: Path):
+    user(path, "add", "alice")
+    assert "alice SCRAM-SHA-256$600000:" in path.read_text()

@@ -386,6 +386,10 @@ def test_anonymous() -> None:
 # --- away from the loop ---------------------------------------------------------------------------
 
 
+def here() -> bool:
+    return True
+
+
 def test_hashing_is_done_away_from_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         rig = ServerRig(users=USERS)
@@ -402,18 +406,18 @@ def test_hashing_is_done_away_from_the_loop(monkeypatch: pytest.MonkeyPatch) -> 
 
         monkeypatch.setattr(User, "is_password", is_password)
         outcome = await respond(
-            rig.cycle, mechanisms.begin("PLAIN", "p"), b"\0alice\0" + SECRET.encode()
+            rig.cycle, mechanisms.begin("PLAIN", "p"), b"\0alice\0" + SECRET.encode(), here
         )
         assert isinstance(outcome, Welcome)
         with pytest.raises(LoginRefused, match=WRONG):
-            await respond(rig.cycle, mechanisms.begin("PLAIN", "p"), b"\0alice\0wrong")
+            await respond(rig.cycle, mechanisms.begin("PLAIN", "p"), b"\0alice\0wrong", here)
         assert threads == [True, True]
         client = ScramClient([SCRAM], "alice", SECRET)
         exchange = mechanisms.begin(SCRAM, "p")
-        told = await respond(rig.cycle, exchange, client.get_client_first().encode())
+        told = await respond(rig.cycle, exchange, client.get_client_first().encode(), here)
         client.set_server_first(told.data.decode())
         assert isinstance(
-            await respond(rig.cycle, exchange, client.get_client_final().encode()), Welcome
+            await respond(rig.cycle, exchange, client.get_client_final().encode(), here), Welcome
         )
         assert threads == [True, True], "a proof costs the server no hashing"
         await rig.close()

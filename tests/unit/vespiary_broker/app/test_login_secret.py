@@ -1,0 +1,43 @@
+import logging
+from pathlib import Path
+
+import pytest
+
+from vespiary_broker.app.login_secret import LoginSecret
+from vespiary_broker.engine.logins import Logins
+from vespiary_broker.engine.users import make_user
+
+
+def test_it_stays_over_a_restart_and_belongs_to_nobody_else(tmp_path: Path) -> None:
+    path = tmp_path / "login-secret"
+    first = LoginSecret(path)()
+    assert len(first) == 32
+    assert LoginSecret(path)() == first
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert LoginSecret(tmp_path / "other")() != first
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["login-secret", "other"]
+
+
+def test_a_spoilt_one_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "login-secret"
+    path.write_bytes(b"short")
+    assert len(LoginSecret(path)()) == 32
+
+
+def test_without_a_folder_it_is_mentioned_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = LoginSecret(tmp_path / "none" / "login-secret")
+    with caplog.at_level(logging.WARNING):
+        assert secret() == secret() == b""
+    assert caplog.text.count("no login secret") == 1
+
+
+def test_the_salt_of_nobody_stays_when_other_users_change(tmp_path: Path) -> None:
+    users = {"alice": make_user("alice", "x", iterations=4096)}
+    logins = Logins(lambda: dict(users), secret=LoginSecret(tmp_path / "login-secret"))
+    salt = logins.find("nobody", "p", 0.0)[0].salt
+    users["bob"] = make_user("bob", "x", iterations=4096)
+    users["alice"] = make_user("alice", "y", iterations=4096)
+    assert logins.find("nobody", "p", 0.0)[0].salt == salt
+    assert logins.find("nobody2", "p", 0.0)[0].salt != salt
