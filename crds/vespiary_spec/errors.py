@@ -207,9 +207,14 @@ class AddressFull(RemoteProtocolError):
 
 
 class LoginRefused(RemoteProtocolError):
-    """User name or password are wrong, or the action needs a login."""
+    """User name or password are wrong, or the action needs a login.
+
+    Attributes:
+        user: The user name that was given, for the log; not part of the text.
+    """
 
     code = "VSP-P104"
+    user = ""
 
 
 class LoginBusy(LoginRefused):

@@ -14,6 +14,7 @@ import pytest
 
 from vespiary_broker.cli.api_client import ApiClient
 from vespiary_broker.engine.users import format_users, make_user
+from vespiary_testkit.broker_calls import metrics
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.certificates import Authority
 from vespiary_testkit.stomp_peer import StompPeer
@@ -59,13 +60,16 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-def connections(broker: BrokerProcess, listener: str, port: int = 50000) -> list[str]:
-    """Return the peers of a listener's connections, as the API shows them, all from one port."""
-    host = f"http://root@127.0.0.1:{broker.port('http')}"
+def api(broker: BrokerProcess) -> ApiClient:
     password = broker.data.parent / "password"
     password.write_text("secret")
     password.chmod(0o600)
-    found = ApiClient(host, password).items("/connections")
+    return ApiClient(f"http://root@127.0.0.1:{broker.port('http')}", password)
+
+
+def connections(broker: BrokerProcess, listener: str, port: int = 50000) -> list[str]:
+    """Return the peers of a listener's connections, as the API shows them, all from one port."""
+    found = api(broker).items("/connections")
     mine = [each for each in found if each["listener"] == listener]
     assert {each["peerPort"] for each in mine} <= {port}
     return [each["peer"] for each in mine]
@@ -181,16 +185,22 @@ def test_a_websocket_behind_a_balancer(broker: BrokerProcess) -> None:
 
 
 def test_failed_logins_count_against_the_client(broker: BrokerProcess) -> None:
-    """Five wrong passwords shut out their sender, and nobody else behind the balancer."""
+    """Five wrong passwords delay the next login of their sender, and of nobody else."""
 
     def try_login(client: str, password: str) -> str:
         with Forwarded(broker.port(), client) as peer:
             peer.send("CONNECT", {"login": "alice", "passcode": password, "host": "x"})
             return peer.receive().command
 
+    def delayed() -> float:
+        return metrics(broker)["vespiary_logins_delayed_total"]
+
     assert [try_login("198.51.100.1", "wrong") for _ in range(5)] == ["ERROR"] * 5
-    assert try_login("198.51.100.1", "secret") == "ERROR"
+    before = delayed()
     assert try_login("198.51.100.2", "secret") == "CONNECTED"
+    assert delayed() == before
+    assert try_login("198.51.100.1", "secret") == "CONNECTED"
+    assert delayed() == before + 1
 
 
 @pytest.mark.ci

@@ -335,6 +335,7 @@ class MemoryBroker:
             messages_acknowledged=8,
             errors={"header-count": 2},
             logins_refused=1,
+            logins_delayed=2,
             transactions=BranchStatistics(
                 prepared=2, quarantined=1, heuristic=3, oldest_prepared_s=1.5, timed_out=6
             ),

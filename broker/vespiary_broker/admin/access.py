@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from vespiary_broker.admin.route import Route
 
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="vespiary", charset="UTF-8"'}
-_TOO_MANY: Final = "too many failed logins"
-"""What `engine.logins` says then; a test fails when the two part."""
-_WINDOW_S: Final = 60
 _CREDENTIALS_CHARACTERS_MAX: Final = 4096
 
 
@@ -70,7 +67,7 @@ class Access:
             peer: Address of the client's machine.
 
         Raises:
-            Refused: 401 no or a wrong login, 429 too many failures, 503 not now.
+            Refused: 401 no or a wrong login, 503 not now.
         """
         logins = self._broker.logins
         if logins is None:
@@ -87,6 +84,10 @@ class Access:
         except LoginBusy as error:
             raise Refused(503, str(error), headers={"Retry-After": "1"}) from error
         except LoginRefused as error:
+            if name is not None:
+                self._broker.passwords.failures.note(
+                    error, protocol="HTTP", listener="http", peer=peer, now_s=clock()
+                )
             raise _unauthorised(error, name) from error
 
     def check(self, principal: Principal, route: Route) -> None:
@@ -133,8 +134,6 @@ def _unauthorised(error: LoginRefused, name: str | None) -> Refused:
     if name is None:
         text = "This needs a login: HTTP Basic, as a user that `vespiary user add` made."
         return Refused(401, text, code=error.code, headers=dict(_CHALLENGE))
-    if error.what == _TOO_MANY:
-        return Refused(429, str(error), code=error.code, headers={"Retry-After": str(_WINDOW_S)})
     answer = refused(error, 401)
     answer.headers = dict(_CHALLENGE)
     return answer

@@ -293,6 +293,7 @@ def _broker(scrape: Scrape, statistics: statistics_records.Statistics) -> Iterat
         [((kind,), count) for kind, count in sorted(statistics.errors.items())],
     )
     yield _counter("logins_refused", "Logins refused.", statistics.logins_refused)
+    yield _counter("logins_delayed", "Logins delayed after failures.", statistics.logins_delayed)
     yield from _transactions(statistics.transactions)
     yield from _fates(statistics.fates)
     yield from slow_consumer_records.metrics_of(statistics.slow_consumers, _PREFIX)

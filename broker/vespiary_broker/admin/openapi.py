@@ -43,7 +43,6 @@ _MEANINGS: Final = {
     413: f"The body is larger than {BODY_BYTES_MAX} bytes.",
     415: "The body is not application/json.",
     421: "The Host header names another machine than the one that listens on loopback.",
-    429: "Too many failed logins.",
     503: "The broker is starting, or its journal has failed.",
 }
 

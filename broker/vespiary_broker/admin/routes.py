@@ -27,7 +27,7 @@ from vespiary_broker.admin.stream_routes import STREAM_ROUTES
 BASE: Final = "/api/v1"
 BODY_BYTES_MAX: Final = 64 * 1024
 
-COMMON_STATUSES: Final = (401, 403, 421, 429, 503)
+COMMON_STATUSES: Final = (401, 403, 421, 503)
 """Answers that any operation may give before it is reached."""
 
 ROUTES: Final = (

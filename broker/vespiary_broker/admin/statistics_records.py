@@ -68,6 +68,7 @@ class Statistics(records.Record, frozen=True):
         messages_acknowledged: Messages acknowledged.
         errors: Errors that clients caused, by kind.
         logins_refused: Logins refused.
+        logins_delayed: Logins that had to wait after failed ones.
         transactions: Distributed transactions, and what timed out.
         duplicates_discarded: Messages discarded for an id seen before.
         duplicate_ids: Duplicate ids remembered, over all addresses.
@@ -95,6 +96,7 @@ class Statistics(records.Record, frozen=True):
     messages_acknowledged: int
     errors: dict[str, int]
     logins_refused: int
+    logins_delayed: int
     messages_dropped: int
     fates: Fates
     slow_consumers: SlowConsumers

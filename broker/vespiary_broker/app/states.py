@@ -258,6 +258,7 @@ class BrokerStatistics:
         messages_acknowledged: Messages acknowledged since the start.
         errors: Errors that clients caused, by kind.
         logins_refused: Logins refused.
+        logins_delayed: Logins that had to wait after failed ones.
         transactions: Distributed transactions, and what timed out.
         duplicates_discarded: Messages discarded since the start, for an id seen before.
         duplicate_ids: Duplicate ids remembered, over all addresses.
@@ -286,6 +287,7 @@ class BrokerStatistics:
     messages_acknowledged: int
     errors: dict[str, int]
     logins_refused: int
+    logins_delayed: int
     transactions: BranchStatistics
     duplicates_discarded: int
     duplicate_ids: int
@@ -462,6 +464,7 @@ def broker_statistics(
         messages_acknowledged=acknowledged,
         errors=dict(cycle.errors),
         logins_refused=engine.logins.refused,
+        logins_delayed=engine.logins.delayed,
         transactions=engine.branches.statistics(),
         duplicates_discarded=engine.duplicates.discarded,
         duplicate_ids=engine.duplicates.count,

@@ -1,13 +1,13 @@
-"""Logins: who comes in, how often somebody may fail, and what spares the CPU.
+"""Logins: who comes in, what failures cost, and what spares the CPU.
 
 Owns the decision, whatever the mechanism (`mechanisms`, `scram`). A password is checked in two
 steps, so that the server can do the hashing away from the event loop: `begin` answers at once when
 it can, else with a `Check` whose `is_good` takes some tenths of a second; `finish` takes its
 result. A password that was checked is remembered as a hash that is keyed with random bytes of this
-process, in memory alone, so clients that come back are not hashed again. Failures are
-counted for (peer, user), for the peer and for the user, in tables of bounded size; a peer that has
-logged in as the user before is not shut out by the failures of others. Must never log or keep a
-password. Called by the server's sessions and the admin API; owner: the event loop.
+process, in memory alone, so clients that come back are not hashed again. Failures
+are counted for each pair of user and network (an IPv4 address, or a /64 of IPv6), in tables of
+bounded size: they delay the next logins of that pair and reject none, so that nobody can lock a
+user out. Must never log or keep a password. Owner: the event loop.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,10 +28,16 @@ from vespiary_spec.errors import LoginRefused
 from vespiary_spec.security import ANONYMOUS_ROLE
 
 ANONYMOUS: Final = ANONYMOUS_ROLE
-FAILURES_PER_PAIR: Final = 5
-FAILURES_PER_PEER: Final = 50
-FAILURES_PER_USER: Final = 50
+FAILURES_FREE: Final = 5
+"""Failed logins of one user from one network in a window that delay nothing."""
+PAUSE_FIRST_S: Final = 0.25
+PAUSE_MAX_S: Final = 8.0
 WINDOW_S: Final = 60.0
+"""Time after which a failed login is forgotten."""
+_FAILURES_MAX: Final = 16
+"""Failures that are kept for each pair; the pause has long reached its maximum by then."""
+_NAME_CHARACTERS_MAX: Final = 200
+"""Longer names are no users'; what is kept of them is cut."""
 _TABLE_ENTRIES_MAX: Final = 10_000
 _WRONG_ENTRIES_MAX: Final = 1000
 _WRONG: Final = "user name or password are wrong"
@@ -88,7 +95,7 @@ class Check:
     @property
     def network(self) -> str:
         """What the client's address counts as."""
-        return network_of(self.peer)
+        return _pair(self.name, self.peer)[0]
 
     def __repr__(self) -> str:
         return f"Check(name={self.name!r}, peer={self.peer!r})"
@@ -98,32 +105,26 @@ class Check:
         return self.user.is_password(self.password) and self.is_known
 
 
+def _pair(name: str, peer: str) -> tuple[str, str]:
+    """Return what logins are counted by: the client's network, and the name that it gave."""
+    return network_of(peer) or peer, name[:_NAME_CHARACTERS_MAX]
+
+
 class _Failures:
     """Times of each key's failures; when full, the key that failed longest ago is forgotten."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._times: OrderedDict[object, deque[float]] = OrderedDict()
 
     def add(self, key: object, now_s: float) -> None:
-        times = self._times.setdefault(key, deque(maxlen=self._limit))
-        times.append(now_s)
+        self._times.setdefault(key, deque(maxlen=_FAILURES_MAX)).append(now_s)
         self._times.move_to_end(key)
         if len(self._times) > _TABLE_ENTRIES_MAX:
             self._times.popitem(last=False)
 
-    def wait_s(self, key: object, now_s: float) -> float:
-        """Return how long the key has to wait; 0 when it need not."""
-        times = self._times.get(key)
-        if times is None or len(times) < self._limit:
-            return 0.0
-        return max(0.0, times[0] + WINDOW_S - now_s)
-
-    def has(self, key: object) -> bool:
-        return key in self._times
-
-    def clear(self, key: object) -> None:
-        self._times.pop(key, None)
+    def count(self, key: object, now_s: float) -> int:
+        """Return how many failures of a key are not forgotten."""
+        return sum(now_s - time_s < WINDOW_S for time_s in self._times.get(key, ()))
 
 
 class Logins:
@@ -156,11 +157,12 @@ class Logins:
         self._successors: dict[str, tuple[bytes, bytes]] = {}
         self._wrong: OrderedDict[object, None] = OrderedDict()
         self._friends: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._by_pair = _Failures(FAILURES_PER_PAIR)
-        self._by_peer = _Failures(FAILURES_PER_PEER)
-        self._by_user = _Failures(FAILURES_PER_USER)
+        self._by_pair = _Failures()
+        self._by_network = _Failures()
+        self._pausing: Counter[tuple[str, str]] = Counter()
         self._stand_ins = _StandIns({}, b"")
         self.refused = 0
+        self.delayed = 0
 
     @property
     def is_open(self) -> bool:
@@ -209,11 +211,11 @@ class Logins:
             return self.without_login()
         if not name or not password:
             raise self._login_needed()
-        user, is_known = self.find(name, peer, now_s)
+        user, is_known = self.find(name)
         digest = self._digest(password)
         check = Check(user, name, password, peer, is_known=is_known, digest=digest)
         verdict = self.verdict(check)
-        if verdict is None:
+        if verdict is None or self.pause_s(name, peer, now_s):
             return check
         if not verdict:
             raise self.failed(name, peer, now_s)
@@ -225,16 +227,14 @@ class Logins:
             return True
         return False if check.key in self._wrong else None
 
-    def find(self, name: str, peer: str, now_s: float) -> tuple[User, bool]:
+    def find(self, name: str) -> tuple[User, bool]:
         """Return a user, or a stand-in that nobody can tell from one, and which of the two it is.
 
         Args:
             name: The name that was given.
-            peer: Address of the client's machine.
-            now_s: A monotonic clock, in seconds.
 
         Raises:
-            LoginRefused: There are no users at all, or somebody has failed too often.
+            LoginRefused: There are no users at all.
         """
         users = self._users()
         if not users and self.is_login_optional:
@@ -243,7 +243,6 @@ class Logins:
             )
         if not users:
             raise self._login_needed()
-        self.check_rate(name, peer, now_s)
         stand_in = self._stand_in(users, name)  # in any case: it takes time
         user = users.get(name)
         return (stand_in, False) if user is None else (user, True)
@@ -293,16 +292,60 @@ class Logins:
             if len(self._wrong) > _WRONG_ENTRIES_MAX:
                 self._wrong.popitem(last=False)
         elif (user := self.current(check.user)) is not None:
-            for table in (self._remembered, self._successors):
-                for name in table.keys() - self._users().keys():
-                    del table[name]  # type: ignore[attr-defined]
             self._remembered[check.name] = (user.stored_key, check.digest)
+            self._forget_removed()
 
-    def rank_of(self, check: Check) -> Rank:
-        """Return how soon a check is made, compared with others."""
-        if (check.peer, check.name) in self._friends:
+    def _forget_removed(self) -> None:
+        """Forget users that are gone, as soon as more are remembered than there are."""
+        users = self._users()
+        for table in (self._remembered, self._successors):
+            if len(table) > len(users):
+                for name in table.keys() - users.keys():
+                    del table[name]
+
+    def rank_of(self, check: Check, now_s: float) -> Rank:
+        """Return how soon a check is made, compared with others.
+
+        Args:
+            check: The check.
+            now_s: A monotonic clock, in seconds.
+        """
+        pair = _pair(check.name, check.peer)
+        if pair in self._friends and not self._by_pair.count(pair, now_s):
             return Rank.FRIEND
-        return Rank.SUSPECT if self._by_peer.has(check.peer) else Rank.STRANGER
+        has_failed = self._by_network.count(check.network, now_s)
+        return Rank.SUSPECT if has_failed else Rank.STRANGER
+
+    def pause_s(self, name: str, peer: str, now_s: float) -> float:
+        """Return how long a login has to wait for its check; the right password waits as long.
+
+        The time doubles with every failure, and with every login that waits already, of the same
+        user from the same network. Others do not wait.
+
+        Args:
+            name: The name that was given.
+            peer: Address of the client's machine.
+            now_s: A monotonic clock, in seconds.
+        """
+        pair = _pair(name, peer)
+        excess = self._by_pair.count(pair, now_s) - FAILURES_FREE
+        if excess < 0:
+            return 0.0
+        doublings = min(excess + self._pausing[pair], _FAILURES_MAX)
+        return float(min(PAUSE_FIRST_S * 2**doublings, PAUSE_MAX_S))
+
+    @contextmanager
+    def pausing(self, name: str, peer: str) -> Iterator[None]:
+        """Count a login as one that waits, in a `with` block."""
+        pair = _pair(name, peer)
+        self.delayed += 1
+        self._pausing[pair] += 1
+        try:
+            yield
+        finally:
+            self._pausing[pair] -= 1
+            if not self._pausing[pair]:
+                del self._pausing[pair]
 
     def expect(self, old: User, new: User) -> None:
         """Take note that a user's hash is about to be replaced by one of the same password.
@@ -335,10 +378,12 @@ class Logins:
 
     def failed(self, name: str, peer: str, now_s: float) -> LoginRefused:
         """Count a failed guess; return the error, the same whether there is such a user."""
-        self._by_pair.add((peer, name), now_s)
-        self._by_peer.add(peer, now_s)
-        self._by_user.add(name, now_s)
-        return self.refuse(_WRONG)
+        pair = _pair(name, peer)
+        self._by_pair.add(pair, now_s)
+        self._by_network.add(pair[0], now_s)
+        error = self.refuse(_WRONG)
+        error.user = name
+        return error
 
     def current(self, user: User) -> User | None:
         """Return a user that was found as it is now; None if it is gone, or has other keys."""
@@ -356,30 +401,12 @@ class Logins:
 
     def let_in(self, user: User, peer: str) -> Principal:
         """Take note that a user came in from a machine; return who it is."""
-        pair = (peer, user.name)
-        self._by_pair.clear(pair)
+        pair = _pair(user.name, peer)
         self._friends[pair] = None
         self._friends.move_to_end(pair)
         if len(self._friends) > _TABLE_ENTRIES_MAX:
             self._friends.popitem(last=False)
         return Principal(user.name, user.roles)
-
-    def check_rate(self, name: str, peer: str, now_s: float) -> None:
-        """Refuse who has failed too often.
-
-        Raises:
-            LoginRefused: It has, or others have failed as that user or from that machine.
-        """
-        pair = (peer, name)
-        wait_s = self._by_pair.wait_s(pair, now_s)
-        if pair not in self._friends:
-            wait_s = max(
-                wait_s, self._by_peer.wait_s(peer, now_s), self._by_user.wait_s(name, now_s)
-            )
-        if wait_s > 0:
-            raise self.refuse(
-                "too many failed logins", cure=f"try again in {max(1, round(wait_s))} seconds"
-            )
 
     def _digest(self, password: str) -> bytes:
         return hmac.digest(self._key, password.encode(), hashlib.sha256)

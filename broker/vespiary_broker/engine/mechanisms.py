@@ -58,6 +58,13 @@ Outcome = Challenge | Check | Welcome
 class Exchange(Protocol):
     """One client's way through a mechanism; over with a `Welcome` or with an error."""
 
+    @property
+    def guess(self) -> tuple[str, str] | None:
+        """Name and peer of a login that the next message decides without a `Check`.
+
+        It may have to wait (`Logins.pause_s`); None: it need not.
+        """
+
     def respond(self, data: bytes | None, now_s: float) -> Outcome:
         """Take what the client sent.
 
@@ -141,6 +148,10 @@ class _OneStep:
     def __init__(self, logins: Logins) -> None:
         self._logins = logins
 
+    @property
+    def guess(self) -> tuple[str, str] | None:
+        return None
+
     def checked(self, check: Check, *, is_good: bool, now_s: float) -> Welcome:
         return Welcome(self._logins.finish(check, is_good=is_good, now_s=now_s))
 
@@ -184,13 +195,18 @@ def _texts(data: bytes) -> tuple[str, ...]:
 class _Scram(_OneStep):
     def __init__(self, logins: Logins, peer: str) -> None:
         super().__init__(logins)
+        self._peer = peer
         self._exchange = ScramExchange(logins, peer)
+
+    @property
+    def guess(self) -> tuple[str, str] | None:
+        return (self._exchange.name, self._peer) if self._exchange.is_begun else None
 
     def respond(self, data: bytes | None, now_s: float) -> Outcome:
         if data is None and not self._exchange.is_begun:
             return Challenge()
         if not self._exchange.is_begun:
-            return Challenge(self._exchange.first(data or b"", now_s))
+            return Challenge(self._exchange.first(data or b""))
         return Welcome(*self._exchange.final(data or b"", now_s))
 
 

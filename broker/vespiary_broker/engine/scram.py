@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 from the server's side (RFC 5802, RFC 7677): two messages in, two out.
 
 Owns one exchange, in bytes, whatever protocol carries them. What the messages mean is scramp's; who
-comes in, and how often somebody may fail, is `logins`'. An unknown user gets a challenge like
+comes in, and what failures cost, is `logins`'. An unknown user gets a challenge like
 everybody else, and fails with the same sentence. Channel binding is not offered: a client that
 insists on it is refused. Nothing here takes milliseconds: the client does the hashing. Called by
 `mechanisms`; owner: the connection.
@@ -43,16 +43,19 @@ class ScramExchange:
         """Whether the client's first message has come."""
         return self._server is not None
 
-    def first(self, message: bytes, now_s: float) -> bytes:
+    @property
+    def name(self) -> str:
+        """The user that the client names; empty before its first message."""
+        return self._name
+
+    def first(self, message: bytes) -> bytes:
         """Take the client's first message; return the challenge.
 
         Args:
             message: As it came.
-            now_s: A monotonic clock, in seconds.
 
         Raises:
-            LoginRefused: It is no such message, nobody may log in, or somebody has failed too
-                often.
+            LoginRefused: It is no such message, or nobody may log in.
         """
         from scramp import ScramException, ScramMechanism
 
@@ -66,7 +69,7 @@ class ScramExchange:
             ScramMechanism(MECHANISM).make_server(find).set_client_first(text)
         except ScramException as error:
             raise self._misunderstood(error) from error
-        user, self._is_known = self._logins.find(self._name, self._peer, now_s)
+        user, self._is_known = self._logins.find(self._name)
         keys = user.salt, user.stored_key, user.server_key, user.iterations
         try:
             server = ScramMechanism(MECHANISM).make_server(lambda _: keys)
@@ -88,8 +91,7 @@ class ScramExchange:
             Who it is, and the message by which the client knows that this is its server.
 
         Raises:
-            LoginRefused: The proof is wrong, there is no such user (one sentence for both), or
-                somebody has failed too often meanwhile.
+            LoginRefused: The proof is wrong, or there is no such user: one sentence for both.
         """
         from scramp import ScramException
 
@@ -97,7 +99,6 @@ class ScramExchange:
         assert server is not None
         assert user is not None
         text = self._text(message)
-        self._logins.check_rate(self._name, self._peer, now_s)
         try:
             server.set_client_final(text)
             signature: str = server.get_server_final()

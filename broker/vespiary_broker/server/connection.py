@@ -38,7 +38,7 @@ from vespiary_broker.server.protocol_handler import (
 )
 from vespiary_broker.server.throttle import Throttle
 from vespiary_broker.server.turns import Begun, Rest
-from vespiary_spec.errors import LimitExceeded, VespiaryError
+from vespiary_spec.errors import LimitExceeded, LoginRefused, UserRemoved, VespiaryError
 
 if TYPE_CHECKING:
     from vespiary_broker.server.listener import Listener
@@ -75,6 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_client_closed = False  # its client closed its side while it was not read
         self.is_write_paused = False
         self.bytes_in = 0
+        self.spoken = ""  # the protocol that the client was found to speak, if any
         self.heard_at_s = self.written_at_s = 0.0
         self.connected_at_s = 0.0
         self.settled_at_s = self.unanswered_since_s = 0.0  # as `dead_peers` has seen it
@@ -159,8 +160,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         data, self._first = self._first, b""
         if verdict.is_websocket:
+            self.spoken = "websocket"
             self.handler = make_websocket(self, self._cycle, self.listener)
         else:
+            self.spoken = str(verdict.protocol)
             self.handler = make_handler(verdict.protocol, self, self._cycle, self.listener)
         self.handler.begin(data)
 
@@ -505,7 +508,16 @@ class Connection(asyncio.BufferedProtocol):
         else:
             kind, sentence, data = self.handler.refusal(error, cause)
         self._cycle.count_error(kind)
-        log.info("client refused peer=%s kind=%s reason=%r", self.peer, kind, sentence)
+        if isinstance(error, LoginRefused) and not isinstance(error, UserRemoved):
+            self._cycle.passwords.failures.note(
+                error,
+                protocol=self.spoken,
+                listener=self.listener.acceptor.name,
+                peer=self.peer,
+                now_s=self._cycle.loop.time(),
+            )
+        else:
+            log.info("client refused peer=%s kind=%s reason=%r", self.peer, kind, sentence)
         self.end(data, is_patient=is_patient)
 
     def _refuse_foreign(self, foreign: Foreign) -> None:

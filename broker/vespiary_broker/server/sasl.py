@@ -33,6 +33,8 @@ async def respond(
     Raises:
         LoginRefused: No entry, and why.
     """
+    if exchange.guess is not None:
+        await cycle.passwords.pause(*exchange.guess, is_wanted)
     outcome = exchange.respond(data, cycle.loop.time())
     if not isinstance(outcome, Check):
         return outcome

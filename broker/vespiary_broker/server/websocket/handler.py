@@ -141,6 +141,7 @@ class WebSocketHandler:
     def _speak(self, protocol: Protocol) -> None:
         assert self._outgoing is not None
         self._protocol = protocol
+        self._connection.spoken = f"{protocol} over WebSocket"
         self._outgoing.split = split_packets if protocol is Protocol.MQTT else None
         self._inner = self._make_inner(protocol, self._connection, self._cycle, self._listener)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import logging
 
 import pytest
 
@@ -97,15 +99,23 @@ async def test_other_logins_are_asked_again(local: Access, header: str):
 
 
 @run
-async def test_guessing_is_slowed_down(local: Access):
-    for attempt in range(6):
-        with pytest.raises(Refused) as refusal:
-            await local.login({"Authorization": basic("root", f"guess{attempt}")}, "10.0.0.9")
-    assert refusal.value.status == 429
+async def test_guessing_is_slowed_down_and_logged(caplog: pytest.LogCaptureFixture):
+    broker = MemoryBroker(users_with_roles())
+    local = Access(broker, "127.0.0.1")
+    with caplog.at_level(logging.WARNING):
+        for attempt in range(6):
+            with pytest.raises(Refused) as refusal:
+                await local.login({"Authorization": basic("root", f"guess{attempt}")}, "10.0.0.9")
+            assert refusal.value.status == 401
+    lines = [each.getMessage() for each in caplog.records]
+    assert lines == [
+        "login failed user='root' protocol=HTTP listener=http peer=10.0.0.9 "
+        "reason='user name or password are wrong'"
+    ]
+    loop = asyncio.get_running_loop()
+    assert broker.own_logins.pause_s("root", "10.0.0.9", loop.time()) > 0
     good = {"Authorization": basic("root", "secret")}
-    with pytest.raises(Refused):
-        await local.login(good, "10.0.0.9")
-    assert (await local.login(good, "10.0.0.10")).name == "root"
+    assert (await local.login(good, "10.0.0.9")).name == "root"
 
 
 @run

@@ -36,8 +36,24 @@ def test_without_a_folder_it_is_mentioned_once(
 def test_the_salt_of_nobody_stays_when_other_users_change(tmp_path: Path) -> None:
     users = {"alice": make_user("alice", "x", iterations=4096)}
     logins = Logins(lambda: dict(users), secret=LoginSecret(tmp_path / "login-secret"))
-    salt = logins.find("nobody", "p", 0.0)[0].salt
+    salt = logins.find("nobody")[0].salt
     users["bob"] = make_user("bob", "x", iterations=4096)
     users["alice"] = make_user("alice", "y", iterations=4096)
-    assert logins.find("nobody", "p", 0.0)[0].salt == salt
-    assert logins.find("nobody2", "p", 0.0)[0].salt != salt
+    assert logins.find("nobody")[0].salt == salt
+    assert logins.find("nobody2")[0].salt != salt
+
+
+def test_nobody_gets_a_stronger_hash_with_another_salt_as_users_do(tmp_path: Path) -> None:
+    users = {f"u{n}": make_user(f"u{n}", "x", iterations=4096) for n in range(10)}
+    logins = Logins(lambda: dict(users), secret=LoginSecret(tmp_path / "login-secret"))
+    strangers = [f"nobody{n}" for n in range(50)]
+    before = [logins.find(name)[0] for name in strangers]
+    for name in sorted(users, key=lambda name: int(name[1:]) % 2):
+        users[name] = make_user(name, "x", iterations=5000)
+        users[f"new-{name}"] = make_user("new", "x", iterations=5000)
+        now = [logins.find(stranger)[0] for stranger in strangers]
+        for old, new in zip(before, now, strict=True):
+            assert new.iterations >= old.iterations
+            assert (new.salt == old.salt) == (new.iterations == old.iterations)
+        before = now
+    assert {each.iterations for each in before} == {5000}

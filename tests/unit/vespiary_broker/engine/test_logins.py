@@ -1,12 +1,10 @@
-from collections.abc import Callable
-
 import pytest
 
 from vespiary_broker.engine.logins import (
-    FAILURES_PER_PAIR,
-    FAILURES_PER_PEER,
-    FAILURES_PER_USER,
+    FAILURES_FREE,
     GUEST,
+    PAUSE_FIRST_S,
+    PAUSE_MAX_S,
     WINDOW_S,
     Check,
     Logins,
@@ -119,43 +117,69 @@ def test_lockout_says_why() -> None:
         guests.begin("alice", "x", "p", 0.0)
 
 
-def test_failures_shut_out_for_a_while() -> None:
+def test_failures_delay_the_right_password_and_reject_it_never() -> None:
     login = Counted(USERS)
-    for _ in range(FAILURES_PER_PAIR):
-        assert "wrong" in login.fail("alice")
-    assert "Try again in 60 seconds" in login.fail("alice")
-    with pytest.raises(LoginRefused, match="too many failed logins"):
-        login("alice", "right")
-    login("bob", "right")
-    login("alice", "right", peer="elsewhere")
-    login("alice", "right", now_s=WINDOW_S)
+    login("alice", "right", "10.0.0.1")
+    for _ in range(FAILURES_FREE):
+        assert login.logins.pause_s("alice", "10.0.0.1", 0.0) == 0
+        assert "wrong" in login.fail("alice", "10.0.0.1")
+    pauses = []
+    for _ in range(8):
+        pauses.append(login.logins.pause_s("alice", "10.0.0.1", 0.0))
+        assert "wrong" in login.fail("alice", "10.0.0.1")
+    assert pauses == [PAUSE_FIRST_S * 2**n for n in range(5)] + [PAUSE_MAX_S] * 3
+    outcome = login.logins.begin("alice", "right", "10.0.0.1", 0.0)
+    assert isinstance(outcome, Check), "also one that is remembered waits"
+    assert login.logins.verdict(outcome) is True
+    assert login("alice", "right", "10.0.0.1").name == "alice"
+    assert login.logins.pause_s("alice", "10.0.0.1", WINDOW_S) == 0
 
 
-def _peer(number: int) -> tuple[str, str]:
-    return "alice", f"peer-{number}"
-
-
-def _user(number: int) -> tuple[str, str]:
-    return f"user-{number}", "p"
-
-
-@pytest.mark.parametrize(("limit", "who"), [(FAILURES_PER_USER, _peer), (FAILURES_PER_PEER, _user)])
-def test_spread_failures_shut_out_too(limit: int, who: Callable[[int], tuple[str, str]]) -> None:
+def test_others_do_not_wait() -> None:
     login = Counted(USERS)
-    login("alice", "right", peer="friend")
-    for number in range(limit):
-        assert "wrong" in login.fail(*who(number))
-    assert "too many" in login.fail(*who(limit))
-    login("alice", "right", peer="friend")  # who was in before is not shut out by others
+    for number in range(200):
+        login.fail("alice", "10.0.0.1")
+        login.fail(f"user-{number}", "10.0.0.1")
+        login.fail("alice", f"10.1.0.{number}")
+    assert login.logins.pause_s("alice", "10.0.0.1", 0.0) == PAUSE_MAX_S
+    assert login.logins.pause_s("bob", "10.0.0.1", 0.0) == 0, "another user behind the address"
+    assert login.logins.pause_s("alice", "10.0.0.2", 0.0) == 0, "the user from elsewhere"
+    assert isinstance(login("alice", "right", "10.0.0.2"), Principal)
+    assert isinstance(login.logins.begin("alice", "right", "10.0.0.2", 0.0), Principal)
 
 
-def test_success_forgives() -> None:
+def test_an_ipv6_network_counts_as_one() -> None:
     login = Counted(USERS)
-    for _ in range(FAILURES_PER_PAIR - 1):
+    for number in range(FAILURES_FREE):
+        login.fail("alice", f"2001:db8:0:1::{number}")
+    assert login.logins.pause_s("alice", "2001:db8:0:1:ffff::1", 0.0) > 0
+    assert login.logins.pause_s("alice", "2001:db8:0:2::1", 0.0) == 0
+
+
+def test_logins_that_wait_make_others_of_their_pair_wait_longer() -> None:
+    login = Counted(USERS)
+    logins = login.logins
+    for _ in range(FAILURES_FREE):
+        login.fail("alice")
+    with logins.pausing("alice", "p"), logins.pausing("alice", "p"):
+        assert logins.pause_s("alice", "p", 0.0) == 4 * PAUSE_FIRST_S
+    assert logins.pause_s("alice", "p", 0.0) == PAUSE_FIRST_S
+    assert not logins._pausing
+
+
+def test_a_success_forgives_no_failures_of_others() -> None:
+    login = Counted(USERS)
+    for _ in range(FAILURES_FREE):
         login.fail("alice")
     login("alice", "right")
-    for _ in range(FAILURES_PER_PAIR):
-        assert "wrong" in login.fail("alice")
+    assert login.logins.pause_s("alice", "p", 0.0) == PAUSE_FIRST_S
+
+
+def test_names_of_any_length_take_little_memory() -> None:
+    login = Counted(USERS)
+    login.fail("x" * 100_000)
+    ((_, name),) = login.logins._by_pair._times  # type: ignore[misc]
+    assert len(name) == 200
 
 
 def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +188,7 @@ def test_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(100):
         login.fail(f"user-{number}", peer=f"peer-{number}")
     assert len(login.logins._by_pair._times) == 10
+    assert len(login.logins._by_network._times) == 10
 
 
 def test_passwords_are_not_shown() -> None:

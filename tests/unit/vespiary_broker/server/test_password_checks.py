@@ -44,11 +44,12 @@ class Desk:
         password: str = "",
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> Principal:
-        found = self.logins.begin(name, password or f"{name}-right", peer, 0.0)
+        now_s = asyncio.get_running_loop().time()
+        found = self.logins.begin(name, password or f"{name}-right", peer, now_s)
         if isinstance(found, Principal):
             return found
         is_good = await self.checks.is_good(found, is_wanted)
-        return self.logins.finish(found, is_good=is_good, now_s=0.0)
+        return self.logins.finish(found, is_good=is_good, now_s=now_s)
 
     def later(self, name: str, *arguments: str, **more: object) -> asyncio.Task[Principal]:
         return asyncio.get_running_loop().create_task(
@@ -122,6 +123,24 @@ async def test_who_was_in_before_comes_first_and_networks_that_failed_last() -> 
         *("alice@10.0.0.1", "carol@10.0.0.3", "bob@10.0.0.2"),
         *["bob@10.0.0.8"] * 3,
     ]
+    desk.checks.close()
+
+
+@run
+async def test_a_user_who_guesses_from_its_own_network_delays_nobody() -> None:
+    desk = Desk(is_held=False)
+    await desk.log_in("alice", "10.9.9.9")
+    desk.may_go.clear()
+    guesses = [desk.later("alice", "10.9.9.9", f"guess {n}") for n in range(50)]
+    await turns()
+    good = desk.later("bob", "10.0.0.1")
+    await turns()
+    desk.hashed.clear()
+    desk.may_go.set()
+    assert (await good).name == "bob"
+    assert desk.hashed.index("bob@10.0.0.1") <= 2
+    await asyncio.gather(*guesses, return_exceptions=True)
+    assert not desk.checks._pairs
     desk.checks.close()
 
 
@@ -208,6 +227,27 @@ async def test_those_who_wait_when_the_broker_stops_are_told() -> None:
 
 
 @run
+async def test_clients_that_leave_and_come_back_take_no_memory() -> None:
+    desk = Desk()
+    first = desk.later("alice")
+    await turns()  # the thread has it, so the others wait
+    stays = desk.later("bob")
+    left = [desk.later("bob", is_wanted=lambda: False) for _ in range(3000)]
+    await turns()
+    assert max(len(job.waiters) for job in desk.checks._jobs.values()) <= 512
+    assert sum(each.done() for each in left) > 2000
+    assert not stays.done()
+    desk.may_go.set()
+    assert (await stays).name == "bob"
+    assert {type(each) for each in await asyncio.gather(*left, return_exceptions=True)} <= {
+        LoginBusy,
+        Principal,
+    }
+    await first
+    desk.checks.close()
+
+
+@run
 async def test_a_changed_password_is_not_found_in_memory() -> None:
     desk = Desk(is_held=False)
     await desk.log_in("alice")
@@ -227,7 +267,7 @@ async def test_memory_is_bounded_and_holds_no_password(monkeypatch: pytest.Monke
         with pytest.raises(LoginRefused):
             await desk.log_in(f"user{n}", f"10.0.0.{n}", "s3cret-guess")
     await desk.log_in("alice")
-    del desk.users["alice"]
+    del desk.users["alice"], desk.users["carol"]
     await desk.log_in("bob")
     logins = desk.logins
     assert len(logins._wrong) == 5
