@@ -551,6 +551,21 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
             "Let messaging clients come through a WebSocket at `/ws` of this port, by the settings "
             "of the first acceptor that speaks in clear.",
             change=Change.RESTART,
-            default_text="whether an acceptor speaks in clear",
+            default_text="whether an acceptor speaks in clear, or this port speaks TLS",
+        ),
+    ] = None
+    tls: Annotated[
+        AcceptorTls | None,
+        setting("TLS; without it the port speaks in clear. The probe port always does."),
+    ] = None
+    probe_port: Annotated[
+        int | None,
+        setting(
+            "TCP port of `host` that answers `/healthz`, `/readyz` and `/metrics` in clear and "
+            "without a login, and nothing else. 0 takes a free one.",
+            change=Change.RESTART,
+            minimum=0,
+            maximum=65535,
+            default_text="no such port",
         ),
     ] = None

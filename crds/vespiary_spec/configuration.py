@@ -36,6 +36,7 @@ from vespiary_spec.settings import (
     AcceptorTls,
     Address,
     AddressSettings,
+    Admin,
     BrokerSettings,
     Configuration,
     Protocol,
@@ -291,6 +292,15 @@ def check(configuration: Configuration, spelling: Spelling = Spelling.KEBAB) -> 
     admin = configuration.admin
     if admin.port:
         listeners[admin.host, admin.port] = "admin"
+    if admin.probe_port:
+        probe_path = f"admin.{spell('probe_port', spelling)}"
+        if (admin.host, admin.probe_port) in listeners:
+            raise ConfigError(
+                "`admin` listens there already", path=probe_path, value=admin.probe_port
+            )
+        listeners[admin.host, admin.probe_port] = probe_path
+    if admin.tls is not None:
+        _check_tls(admin.tls, "admin.tls", spelling)
     for index, acceptor in enumerate(configuration.acceptors):
         path = f"acceptors[{index}]"
         place = (acceptor.host, acceptor.port)
@@ -489,7 +499,7 @@ def from_broker(
     configuration = Configuration(
         **settings,
         acceptors=tuple(_pod_acceptor(a, spec.tls, host, tls_root) for a in acceptors),
-        admin=msgspec.structs.replace(Configuration().admin, host=host, port=spec.admin.port),
+        admin=Admin(host=host, port=spec.admin.port, probe_port=spec.admin.probe_port),
         security=Security(users_file=users_file, allow_anonymous_on_loopback=False),
         addresses=spec.addresses,
         address_settings={

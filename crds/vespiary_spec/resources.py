@@ -181,6 +181,16 @@ class BrokerAdmin(Part, frozen=True, kw_only=True, rename="camel", omit_defaults
     """The HTTP listener of every pod: API, metrics, probes."""
 
     port: Annotated[int, setting("TCP port.", minimum=1, maximum=65535)] = limits.PORT_HTTP
+    probe_port: Annotated[
+        int | None,
+        setting(
+            "TCP port that answers `/healthz`, `/readyz` and `/metrics` without a login, and "
+            "nothing else; probes and Prometheus then ask it.",
+            minimum=1,
+            maximum=65535,
+            default_text="no such port: they ask `port`",
+        ),
+    ] = None
 
 
 class AddressSettingsEntry(

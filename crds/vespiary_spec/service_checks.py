@@ -20,6 +20,7 @@ from vespiary_spec.services import (
 from vespiary_spec.settings import DEFAULT_ACCEPTORS
 
 _ADMIN_PORT_NAMES = ("http", "admin", "admin-http", "http-admin")
+_PROBE_PORT_NAME = "probes"
 
 
 def admin_port_name(spec: BrokerSpec) -> str:
@@ -27,6 +28,15 @@ def admin_port_name(spec: BrokerSpec) -> str:
     taken = {acceptor.name for acceptor in spec.acceptors or DEFAULT_ACCEPTORS}
     free = (name for name in _ADMIN_PORT_NAMES if name not in taken)
     return next(free, f"http-{spec.admin.port}")
+
+
+def probe_port(spec: BrokerSpec) -> tuple[str, int]:
+    """Return name and number of the port that answers probes and has the metrics."""
+    if spec.admin.probe_port is None:
+        return admin_port_name(spec), spec.admin.port
+    taken = {acceptor.name for acceptor in spec.acceptors or DEFAULT_ACCEPTORS}
+    number = spec.admin.probe_port
+    return (f"probes-{number}" if _PROBE_PORT_NAME in taken else _PROBE_PORT_NAME), number
 
 
 def check_services(spec: BrokerSpec) -> None:
@@ -55,6 +65,12 @@ def check_services(spec: BrokerSpec) -> None:
     monitor = spec.metrics.pod_monitor
     if monitor is not None:
         check_metadata(monitor.labels, None, "spec.metrics.podMonitor")
+        if monitor.credentials_secret_name is None and spec.admin.probe_port is None:
+            raise ConfigError(
+                "Prometheus cannot read metrics without a login",
+                path="spec.metrics.podMonitor.credentialsSecretName",
+                cure="name a Secret with a user's name and password, or set spec.admin.probePort",
+            )
 
 
 def _check_options(options: ServiceOptions, path: str) -> None:

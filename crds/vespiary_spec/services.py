@@ -187,14 +187,16 @@ class PodMonitor(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=
     """A PodMonitor of the Prometheus operator."""
 
     credentials_secret_name: Annotated[
-        str,
+        str | None,
         setting(
             "Secret with `username` and `password` of a user of the broker (type "
-            "kubernetes.io/basic-auth), which Prometheus logs in with.",
+            "kubernetes.io/basic-auth), which Prometheus logs in with. It has to be named unless "
+            "there is a `spec.admin.probePort`, which needs no login.",
             pattern=OBJECT_NAME,
             max_length=OBJECT_NAME_MAX,
+            default_text="no login",
         ),
-    ]
+    ] = None
     interval: Annotated[
         int | None,
         setting(

@@ -135,18 +135,16 @@ def _listed(broker: Broker, kind_names: Iterable[str]) -> str:
 
 
 def pod_monitor(broker: Broker, wanted: PodMonitor) -> dict[str, Any]:
-    """Return the PodMonitor; Prometheus logs in, as everybody does who is not on loopback."""
+    """Return the PodMonitor; Prometheus logs in unless there is a port without a login."""
     metadata = names.metadata(broker, object_name(broker))
     metadata["labels"] = {**(wanted.labels or {}), **metadata["labels"]}
     secret = wanted.credentials_secret_name
-    endpoint: dict[str, Any] = {
-        "port": services.admin_port_name(broker),
-        "path": "/metrics",
-        "basicAuth": {
+    endpoint: dict[str, Any] = {"port": services.probe_port(broker)[0], "path": "/metrics"}
+    if broker.spec.admin.probe_port is None:  # a password would go over it for nothing
+        endpoint["basicAuth"] = {
             "username": {"name": secret, "key": "username"},
             "password": {"name": secret, "key": "password"},
-        },
-    }
+        }
     if wanted.interval is not None:
         endpoint["interval"] = f"{wanted.interval}s"
     return {

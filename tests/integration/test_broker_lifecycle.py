@@ -324,15 +324,17 @@ def test_tls(tmp_path: Path) -> None:
 def test_tls_client_certificates(tmp_path: Path) -> None:
     certificate, key = _certificate(tmp_path)
     context = make_tls_context(
-        AcceptorTls(certificate=str(certificate), key=str(key), client_ca=str(certificate)), "x"
+        AcceptorTls(certificate=str(certificate), key=str(key), client_ca=str(certificate)),
+        "acceptors.x.tls",
     )
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
     with pytest.raises(ConfigError, match=r"acceptors\.x\.tls"):
-        make_tls_context(AcceptorTls(certificate=str(key), key=str(key)), "x")
+        make_tls_context(AcceptorTls(certificate=str(key), key=str(key)), "acceptors.x.tls")
     with pytest.raises(ConfigError, match="client-ca"):
         make_tls_context(
-            AcceptorTls(certificate=str(certificate), key=str(key), client_ca="/nowhere"), "x"
+            AcceptorTls(certificate=str(certificate), key=str(key), client_ca="/nowhere"),
+            "acceptors.x.tls",
         )
 
 

@@ -409,7 +409,7 @@ def test_tls_1_2_is_the_floor(broker: BrokerProcess, folder: Path) -> None:
     looked at below that level, too; a context without it shows that this client could."""
     old = client_up_to(folder, ssl.TLSVersion.TLSv1_1)
     files = {"certificate": f"{folder}/broker/tls.crt", "key": f"{folder}/broker/tls.key"}
-    ours = make_tls_context(AcceptorTls(**files), "all")
+    ours = make_tls_context(AcceptorTls(**files), "acceptors.all.tls")
     ours.set_ciphers("DEFAULT:@SECLEVEL=0")
     with pytest.raises(ssl.SSLError, match="UNSUPPORTED_PROTOCOL"):
         shake_hands(old, ours)

@@ -58,7 +58,7 @@ from vespiary_spec.errors import (
     RemoteProtocolError,
     WriterFailed,
 )
-from vespiary_spec.settings import Configuration, RoutingType
+from vespiary_spec.settings import Admin, Configuration, RoutingType
 from vespiary_testkit import product_loop
 from vespiary_testkit.admin_fakes import (
     MemoryActs,
@@ -274,6 +274,8 @@ class MemoryBroker:
         self.is_started = True
         self.users = dict(users or {})
         self.own_logins = Logins(lambda: self.users)
+        self.errors: Counter[str] = Counter()
+        self.admin_server: AdminServer | None = None
         self.passwords = PasswordChecks(self.own_logins)
         self.queue_states: dict[str, states.QueueState] = {}
         self.address_types: dict[str, set[RoutingType]] = {}
@@ -305,6 +307,9 @@ class MemoryBroker:
             MemoryBindings(), lock=asyncio.Lock(), syntax=DEFAULT_SYNTAX, on_changed=lambda: None
         )
         self.jms = JmsAdministration(JmsObjects(MemoryBindings(), self, lock=asyncio.Lock()), self)
+
+    def count_error(self, kind: str) -> None:
+        self.errors[kind] += 1
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self.background = asyncio.get_running_loop().create_task(work)
@@ -607,7 +612,9 @@ def users_with_roles() -> dict[str, User]:
 
 
 @contextmanager
-def admin_rig(broker: MemoryBroker | None = None, *, host: str = "127.0.0.1") -> Iterator[AdminRig]:
+def admin_rig(
+    broker: MemoryBroker | None = None, *, host: str = "127.0.0.1", **settings: Any
+) -> Iterator[AdminRig]:
     """Run the listener until the end of the block."""
     broker = broker or MemoryBroker()
     started = threading.Event()
@@ -615,11 +622,12 @@ def admin_rig(broker: MemoryBroker | None = None, *, host: str = "127.0.0.1") ->
 
     async def serve() -> None:
         found["loop"], found["stop"] = asyncio.get_running_loop(), asyncio.Event()
-        server = AdminServer(broker, host, 0, has_users=bool(broker.users))
+        made = Admin(host=host, port=0, **settings)
+        server = AdminServer(broker, made, has_users=bool(broker.users))
         async with server.running():
             server.begin()
             await server.wait_served()
-            found["port"] = server.port
+            found["port"], broker.admin_server = server.port, server
             started.set()
             await found["stop"].wait()
 

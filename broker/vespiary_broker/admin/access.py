@@ -21,6 +21,7 @@ from vespiary_spec.security import ADMIN_ROLE
 
 if TYPE_CHECKING:
     from vespiary_broker.admin.route import Route
+    from vespiary_broker.admin.tls import HttpTls
 
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="vespiary", charset="UTF-8"'}
 _CREDENTIALS_CHARACTERS_MAX: Final = 4096
@@ -32,10 +33,12 @@ class Access:
     Args:
         broker: The broker.
         host: Address that is listened on.
+        tls: Says whom client certificates stand for; None without TLS.
     """
 
-    def __init__(self, broker: Broker, host: str) -> None:
+    def __init__(self, broker: Broker, host: str, tls: HttpTls | None = None) -> None:
         self._broker = broker
+        self._tls = tls
         self._is_loopback = is_loopback(host)
 
     @property
@@ -59,12 +62,18 @@ class Access:
             status, sentence = refusal
             raise Refused(status.value, f"{sentence}.")
 
-    async def login(self, headers: Mapping[str, str], peer: str) -> Principal:
-        """Return who asks.
+    async def login(
+        self,
+        headers: Mapping[str, str],
+        peer: str,
+        transport: asyncio.Transport | None = None,
+    ) -> Principal:
+        """Return who asks: by name and password, else by the client's certificate.
 
         Args:
             headers: Headers of the request.
             peer: Address of the client's machine.
+            transport: The connection; None: it has no certificate, and stays.
 
         Raises:
             Refused: 401 no or a wrong login, 503 not now.
@@ -75,20 +84,25 @@ class Access:
             raise Refused(503, f"Not now: {reason}.", headers={"Retry-After": "2"})
         name, password = _credentials(headers.get("Authorization", ""))
         clock = asyncio.get_running_loop().time
+        shown = "" if self._tls is None or name is not None else self._tls.user_of(transport)
         try:
+            if shown:
+                return logins.by_certificate(shown, peer)
             outcome = logins.begin(name, password, peer, clock())
             if isinstance(outcome, Principal):
                 return outcome
-            is_good = await self._broker.passwords.is_good(outcome)
+            is_good = await self._broker.passwords.is_good(
+                outcome, lambda: transport is None or not transport.is_closing()
+            )
             return logins.finish(outcome, is_good=is_good, now_s=clock())
         except LoginBusy as error:
             raise Refused(503, str(error), headers={"Retry-After": "1"}) from error
         except LoginRefused as error:
-            if name is not None:
+            if name is not None or shown:
                 self._broker.passwords.failures.note(
                     error, protocol="HTTP", listener="http", peer=peer, now_s=clock()
                 )
-            raise _unauthorised(error, name) from error
+            raise _unauthorised(error, name or shown or None) from error
 
     def check(self, principal: Principal, route: Route) -> None:
         """Check that somebody may call an operation about which no rules decide.

@@ -82,9 +82,11 @@ class Site:
     Args:
         broker: The broker.
         access: Lets requests in.
+        is_for_probes: Whether it answers probes and metrics alone, without a login.
     """
 
-    def __init__(self, broker: Broker, access: Access) -> None:
+    def __init__(self, broker: Broker, access: Access, *, is_for_probes: bool = False) -> None:
+        self.is_for_probes = is_for_probes
         self._broker = broker
         self._access = access
         self._api = Api(broker)
@@ -102,10 +104,12 @@ class Site:
     def _application(self) -> web.Application:
         application = web.Application(middlewares=[self._guard], client_max_size=BODY_BYTES_MAX)
         router = application.router
-        router.add_get("/", self._show_page)
         for path in PROBE_PATHS:
             router.add_get(path, self._probe)
         router.add_get("/metrics", self._metrics)
+        if self.is_for_probes:
+            return application
+        router.add_get("/", self._show_page)
         router.add_get(f"{BASE}/openapi.json", self._openapi)
         transfers = TransferEndpoints(self._broker)
         for name, handler in (
@@ -190,6 +194,8 @@ class Site:
                 text = f"The body is larger than {BODY_BYTES_MAX} bytes."
             elif error.status == HTTPStatus.NOT_FOUND:
                 text = f"There is nothing at {request.path[:200]!r}; {BASE}/openapi.json lists all."
+                if self.is_for_probes:
+                    text = "This port answers /healthz, /readyz and /metrics alone."
             else:
                 text = f"{request.method} is not possible at {request.path[:200]!r}."
             allow = error.headers.get("Allow")
@@ -214,9 +220,11 @@ class Site:
         if path in PROBE_PATHS:
             return
         self._access.check_place(request.headers)
-        if path == "/metrics" and self._access.is_local:
+        if self.is_for_probes or (path == "/metrics" and self._access.is_local):
             return
-        principal = await self._access.login(request.headers, request.remote or "")
+        principal = await self._access.login(
+            request.headers, request.remote or "", request.transport
+        )
         request[PRINCIPAL] = principal
 
     # --- probes, metrics, page ------------------------------------------------------------------

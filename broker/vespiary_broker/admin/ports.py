@@ -371,6 +371,9 @@ class Broker(Protocol):
     def logins(self) -> Logins | None:
         """Who comes in; None until the journal was read."""
 
+    def count_error(self, kind: str) -> None:
+        """Count an error that a client caused, by its kind, once the broker has started."""
+
     @property
     def passwords(self) -> PasswordChecks:
         """Checks passwords; only once `logins` is there."""

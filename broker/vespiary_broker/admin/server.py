@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Final
 from vespiary_broker.admin.access import Access
 from vespiary_broker.admin.first_bytes import FirstBytes, Take, is_head_whole, is_probe
 from vespiary_broker.admin.ports import Broker
+from vespiary_broker.admin.tls import HttpDoor, HttpTls
 from vespiary_broker.server.dead_peers import set_keepalive
 from vespiary_broker.server.listener import not_listening
 from vespiary_broker.server.web_pages import is_loopback
 from vespiary_spec.errors import ConfigError
+from vespiary_spec.settings import Admin
 
 if TYPE_CHECKING:
     from vespiary_broker.admin.endpoints import Site
@@ -93,8 +95,7 @@ class AdminServer:
 
     Args:
         broker: The broker.
-        host: Address to listen on.
-        port: Port; 0 takes a free one.
+        settings: Where it listens, and its TLS; ports that are 0 take free ones.
         has_users: Whether somebody could log in.
         load: Imports what answers.
 
@@ -105,26 +106,34 @@ class AdminServer:
     def __init__(
         self,
         broker: Broker,
-        host: str,
-        port: int,
+        settings: Admin,
         *,
         has_users: bool,
         load: Callable[[], type[Site]] = load_site,
     ) -> None:
-        self.host = host
+        self.host = settings.host
+        self.tls = None if settings.tls is None else HttpTls(settings.tls)
         self.on_websocket: Take | None = None
         self._load = load
         self._broker = broker
-        self._port = port
+        self._settings = settings
         self._has_users = has_users
         self._socket: socket.socket | None = None
+        self._probe_socket: socket.socket | None = None
         self._begun = asyncio.Event()
         self._served = asyncio.Event()
 
     @property
     def port(self) -> int:
         """The port that it really listens on."""
-        return self._port if self._socket is None else int(self._socket.getsockname()[1])
+        found = self._socket
+        return self._settings.port if found is None else int(found.getsockname()[1])
+
+    @property
+    def probe_port(self) -> int | None:
+        """The port for probes that it really listens on; None: there is none."""
+        found = self._probe_socket
+        return self._settings.probe_port if found is None else int(found.getsockname()[1])
 
     def begin(self) -> None:
         """Begin to answer now: the broker is ready."""
@@ -143,9 +152,14 @@ class AdminServer:
                 and there are no users.
         """
         check_host(self.host, has_users=self._has_users)
-        self._socket = await self._listen()
+        if self.tls is not None:
+            self.tls.load()
         stopping = asyncio.Event()
         try:
+            self._socket = await self._listen(self._settings.port, "admin.port")
+            if self._settings.probe_port is not None:
+                probes = await self._listen(self._settings.probe_port, "admin.probe-port")
+                self._probe_socket = probes
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._serve(self._socket, stopping))
                 try:
@@ -154,30 +168,37 @@ class AdminServer:
                     self._begun.set()
                     stopping.set()
         finally:
-            self._socket.close()
-            self._socket = None
+            for each in (self._socket, self._probe_socket):
+                if each is not None:
+                    each.close()
+            self._socket = self._probe_socket = None
 
-    async def _listen(self) -> socket.socket:
+    async def _listen(self, port: int, path: str) -> socket.socket:
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(
-                self.host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+                self.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
             family, _, _, _, address = found[0]
             listening = socket.create_server(address, family=family, backlog=128)
             set_keepalive(listening, _DEAD_PEER_S)  # accepted sockets inherit it
         except (OSError, UnicodeError) as error:
-            raise not_listening(error, self.host, self._port, path="admin") from error
+            raise not_listening(error, self.host, port, path=path) from error
         return listening
 
     async def _serve(self, listening: socket.socket, stopping: asyncio.Event) -> None:
         """Answer until `stopping`."""
-        access = Access(self._broker, self.host)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
                 await self._begun.wait()
         make_site = await self._loaded(stopping)
-        if make_site is not None:
+        if make_site is None:
+            return
+        access = Access(self._broker, self.host, self.tls)
+        async with asyncio.TaskGroup() as group:
+            if self._probe_socket is not None:
+                probes = make_site(self._broker, access, is_for_probes=True)
+                group.create_task(self._answer(probes, self._probe_socket, stopping))
             await self._answer(make_site(self._broker, access), listening, stopping)
 
     async def _loaded(self, stopping: asyncio.Event) -> type[Site] | None:
@@ -219,14 +240,25 @@ class AdminServer:
                 return None
             return _LastAnswer(site.answer_probe(data), lingering)
 
-        def make_protocol() -> asyncio.BaseProtocol:
+        def make_protocol() -> asyncio.Protocol:
             if len(waiting) >= max(CONNECTIONS_MAX - site.connection_count, WAITING_MIN):
                 # It has been silent, or kept its request back, for longer than the others.
                 next(iter(waiting)).become(_LastAnswer(_BUSY, lingering))
-            return FirstBytes(waiting, make_http, lambda: self.on_websocket, IDLE_S)
+            return FirstBytes(waiting, make_http, find_take, IDLE_S)
 
-        server = await loop.create_server(make_protocol, sock=listening)
-        self._served.set()
+        def find_take() -> Take | None:
+            return None if site.is_for_probes else self.on_websocket
+
+        def room() -> int:
+            return max(CONNECTIONS_MAX - site.connection_count - len(waiting), WAITING_MIN)
+
+        door = None
+        if self.tls is not None and not site.is_for_probes:
+            door = HttpDoor(self.tls, make_protocol, room, self._broker.count_error)
+        make: Callable[[], asyncio.BaseProtocol] = make_protocol if door is None else door.gate
+        server = await loop.create_server(make, sock=listening)
+        if not site.is_for_probes:
+            self._served.set()
         try:
             while not stopping.is_set():
                 site.sweep(loop.time(), IDLE_S)
@@ -237,6 +269,8 @@ class AdminServer:
                     continue
         finally:
             server.close()
+            if door is not None:
+                door.close()
             unanswered: list[FirstBytes | _LastAnswer] = [*waiting, *lingering]
             for each in unanswered:
                 each.close()
@@ -263,7 +297,7 @@ class _LastAnswer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # uvloop's has no common base
         self._transport.write(self._answer)  # type: ignore[union-attr]
-        if len(self._lingering) >= _LINGERING_MAX:
+        if len(self._lingering) >= _LINGERING_MAX or not self._transport.can_write_eof():  # type: ignore[union-attr]
             self.close()
             return
         self._transport.write_eof()  # type: ignore[union-attr]

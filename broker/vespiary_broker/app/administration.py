@@ -214,6 +214,11 @@ class Administration:
         """Who comes in; None while the broker starts or stops."""
         return None if self._not_ready_reason else self.engine.logins
 
+    def count_error(self, kind: str) -> None:
+        """Count an error that a client of the HTTP port caused, by its kind."""
+        if self._cycle is not None:
+            self._cycle.count_error(kind)
+
     @property
     def passwords(self) -> PasswordChecks:
         """Checks passwords, of a broker that has started."""

@@ -48,7 +48,7 @@ from vespiary_broker.app.paging import begin_paging, open_pager
 from vespiary_broker.app.preflight import check_start
 from vespiary_broker.app.recovery_progress import RecoveryProgress
 from vespiary_broker.app.rehashing import Rehashing
-from vespiary_broker.app.reloading import Reloading, Running
+from vespiary_broker.app.reloading import Certified, Reloading, Running
 from vespiary_broker.app.start_interruption import StartInterruption
 from vespiary_broker.app.tasks import Tasks
 from vespiary_broker.app.users_file import MARK_NAME, UsersFile, closed_reason
@@ -229,8 +229,7 @@ class BrokerApp(Administration):
         self.report = await self._verify()
         self._admin = AdminServer(
             self,
-            configuration.admin.host,
-            configuration.admin.port,
+            configuration.admin,
             has_users=bool(self._users.read()) or configuration.security.allow_anonymous,
         )
         await stack.enter_async_context(self._admin.running())
@@ -350,6 +349,8 @@ class BrokerApp(Administration):
             self._tell_listening(state.name, state.protocols, state.host, state.port)
         if self._admin is not None:
             self._tell_listening("http", ("http",), self._admin.host, self._admin.port)
+            if (probe_port := self._admin.probe_port) is not None:
+                self._tell_listening("probes", ("http",), self._admin.host, probe_port)
             http = make_http_listener(*parts, has_large=has_large, port=self._admin.port)
             if http is not None:
                 self._listeners += (http,)
@@ -359,6 +360,12 @@ class BrokerApp(Administration):
         log.info("listening name=%s host=%s port=%d", name, host, port)
         event = {"event": "listening", "name": name, "protocols": list(protocols)}
         self._on_event(event | {"host": host, "port": port})
+
+    @property
+    def _certified(self) -> tuple[Certified, ...]:
+        """What shows certificates: the acceptors, and the HTTP port if it speaks TLS."""
+        http = () if self._admin is None or self._admin.tls is None else (self._admin.tls,)
+        return (*(each for each in self._listeners if not each.is_http), *http)
 
     def _begin_counting(self) -> None:
         """Let message counters be sampled from now on."""
@@ -375,7 +382,7 @@ class BrokerApp(Administration):
             cycle=self._cycle,
             pager=self._pager,
             counters=self.counters,
-            listeners=self._listeners,
+            certified=self._certified,
             users=self._users,
         )
         taken = partial(setattr, self, "configuration")

@@ -47,8 +47,8 @@ def make_http_listener(
 ) -> Listener | None:
     """Return what has the connections that come through WebSockets on the HTTP port.
 
-    It has the settings of the first acceptor that speaks in clear, as it does itself, and all
-    protocols that any acceptor speaks.
+    It has the settings of the first acceptor that speaks in clear, and all protocols that any
+    acceptor speaks.
 
     Args:
         configuration: The settings.
@@ -58,13 +58,14 @@ def make_http_listener(
         port: The port that HTTP is really listened on.
 
     Returns:
-        None if there are to be none, as by default where every acceptor speaks TLS: passwords would
-        go in clear here.
+        None if there are to be none, as by default where every acceptor speaks TLS and the HTTP
+        port does not: passwords would go in clear here.
     """
     admin, acceptors = configuration.admin, configuration.acceptors
     in_clear = [acceptor for acceptor in acceptors if acceptor.tls is None]
     is_wanted = admin.web_socket_enabled
-    if not acceptors or not (bool(in_clear) if is_wanted is None else is_wanted):
+    is_safe = bool(in_clear) or admin.tls is not None
+    if not acceptors or not (is_safe if is_wanted is None else is_wanted):
         return None
     protocols = dict.fromkeys(name for acceptor in acceptors for name in acceptor.protocols)
     acceptor = msgspec.structs.replace(
@@ -73,7 +74,7 @@ def make_http_listener(
         host=admin.host,
         port=port,
         protocols=tuple(protocols),
-        tls=None,
+        tls=admin.tls,
         proxy_protocol=False,
     )
     large = _large_limits(configuration, record_bytes_max) if has_large else None

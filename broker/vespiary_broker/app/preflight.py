@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from vespiary_broker.admin.server import check_host
+from vespiary_broker.admin.tls import ADMIN_TLS
 from vespiary_broker.app.filters import check_filters
 from vespiary_broker.app.naming import wildcard_syntax
 from vespiary_broker.app.retention import retention_folder
@@ -21,7 +22,7 @@ from vespiary_broker.app.users_file import UsersFile
 from vespiary_broker.engine.diverts import check_diverts
 from vespiary_broker.engine.reconfiguration import check_names
 from vespiary_broker.server.listener import not_listening
-from vespiary_broker.server.tls_contexts import make_tls_context, read_certificates
+from vespiary_broker.server.tls_contexts import make_tls
 from vespiary_spec.settings import Configuration
 
 
@@ -54,8 +55,9 @@ def check_start(
         return
     for acceptor in configuration.acceptors:
         if acceptor.tls is not None:
-            make_tls_context(acceptor.tls, acceptor.name)
-            read_certificates(acceptor.tls, acceptor.name)
+            make_tls(acceptor.tls, f"acceptors.{acceptor.name}.tls")
+    if configuration.admin.tls is not None:
+        make_tls(configuration.admin.tls, ADMIN_TLS)
 
 
 def check_listening(configuration: Configuration) -> list[str]:
@@ -86,7 +88,7 @@ def check_listening(configuration: Configuration) -> list[str]:
                 if getattr(error, "errno", None) != errno.EADDRINUSE or other:
                     raise not_listening(error, host, port, path=path, other=other) from error
                 taken.append(
-                    f"{path}.port: {host}:{port} is in use. Unless this broker uses it, a start "
+                    f"{path}: {host}:{port} is in use. Unless this broker uses it, a start "
                     "will be rejected: `vespiary run --port-offset N` moves all ports."
                 )
             else:
@@ -109,5 +111,8 @@ def _overlap(one: tuple[str, int], other: tuple[str, int]) -> bool:
 
 def _listeners(configuration: Configuration) -> Iterator[tuple[str, str, int]]:
     for acceptor in configuration.acceptors:
-        yield f"acceptors.{acceptor.name}", acceptor.host, acceptor.port
-    yield "admin", configuration.admin.host, configuration.admin.port
+        yield f"acceptors.{acceptor.name}.port", acceptor.host, acceptor.port
+    admin = configuration.admin
+    yield "admin.port", admin.host, admin.port
+    if admin.probe_port is not None:
+        yield "admin.probe-port", admin.host, admin.probe_port

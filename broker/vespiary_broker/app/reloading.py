@@ -12,7 +12,8 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol
 
 from vespiary_broker.app.configuration_source import ConfigurationSource, digests_of
 from vespiary_broker.app.counting_messages import CountingMessages
@@ -25,8 +26,8 @@ from vespiary_broker.app.users_file import UsersFile
 from vespiary_broker.engine import reconfiguration
 from vespiary_broker.engine.engine import Engine
 from vespiary_broker.engine.logins import LOCKOUT_CURE
+from vespiary_broker.server.certificates import Certificate
 from vespiary_broker.server.cycle import Cycle
-from vespiary_broker.server.listener import Listener
 from vespiary_broker.server.removed_users import close_removed
 from vespiary_broker.store.paging.pager import Pager
 from vespiary_spec.changes import differences, merged
@@ -41,6 +42,29 @@ EXPIRY_WARNING_S: Final = 30 * 24 * 3600
 _READ_TRIES: Final = 3
 
 log = logging.getLogger(__name__)
+
+
+class Certified(Protocol):
+    """What shows a certificate to new connections, if it speaks TLS."""
+
+    @property
+    def name(self) -> str:
+        """Name of the acceptor, or `http`."""
+
+    @property
+    def tls_files(self) -> tuple[Path, ...]:
+        """The files that its TLS comes from; none for one that speaks in clear."""
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What ends first of its certificates; None without TLS."""
+
+    @property
+    def certificate_refused(self) -> str:
+        """Why the files as they are now were not taken; empty if they were."""
+
+    async def reload_tls(self) -> bool:
+        """Take the files as they are now; return whether they were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +119,7 @@ class Running:
     cycle: Cycle
     pager: Pager | None
     counters: CountingMessages
-    listeners: tuple[Listener, ...]
+    certified: tuple[Certified, ...]
     users: UsersFile
 
 
@@ -126,12 +150,12 @@ class Reloading:
         self._running = running
         self._on_taken = on_taken
         self._lock = asyncio.Lock()
-        tls = (path for listener in running.listeners for path in listener.tls_files)
+        tls = (path for listener in running.certified for path in listener.tls_files)
         self._watch = FileWatch({*source.files, *tls}, source.optional)
         self._is_first = True
         running.users.on_changed = self._users_changed
         self._warn_of_lockout()
-        for listener in running.listeners:
+        for listener in running.certified:
             _tell_certificate(listener)
 
     # --- when -----------------------------------------------------------------------------------
@@ -155,7 +179,7 @@ class Reloading:
         if not changed:
             return
         async with self._lock:
-            for listener in self._running.listeners:
+            for listener in self._running.certified:
                 if not changed.isdisjoint(listener.tls_files):
                     await self._take_tls(listener)
             if not changed.isdisjoint(self._source.files):
@@ -172,13 +196,13 @@ class Reloading:
                 certificate or the users were.
         """
         async with self._lock:
-            for listener in self._running.listeners:
+            for listener in self._running.certified:
                 if listener.tls_files:
                     await self._take_tls(listener)
             await self._take_configuration()
         self._running.users.users()
         refused = [self.state.refused, self._running.users.refused]
-        refused += [listener.certificate_refused for listener in self._running.listeners]
+        refused += [listener.certificate_refused for listener in self._running.certified]
         if any(refused):
             raise ConfigError("; ".join(sentence for sentence in refused if sentence))
 
@@ -194,14 +218,14 @@ class Reloading:
         now_s = time.time()
         return [
             CertificateState(
-                acceptor=listener.acceptor.name,
+                acceptor=listener.name,
                 subject=found.subject,
                 not_after_s=found.not_after_s,
                 expires_in_s=round(found.not_after_s - now_s, 3),
                 fingerprint=found.fingerprint,
                 refused=listener.certificate_refused,
             )
-            for listener in self._running.listeners
+            for listener in self._running.certified
             if (found := listener.certificate) is not None
         ]
 
@@ -229,13 +253,13 @@ class Reloading:
             path = self._running.users.path
             log.warning("%s users=%s cure=%r", lockout, path, LOCKOUT_CURE)
 
-    async def _take_tls(self, listener: Listener) -> None:
+    async def _take_tls(self, listener: Certified) -> None:
         if await listener.reload_tls():
             _tell_certificate(listener)
             return
         log.error(
             "certificate not taken, the one before stays acceptor=%s reason=%r",
-            listener.acceptor.name,
+            listener.name,
             listener.certificate_refused,
         )
 
@@ -311,11 +335,11 @@ class Reloading:
             logging.getLogger().setLevel(self._source.log_level(configuration).upper())
 
 
-def _tell_certificate(listener: Listener) -> None:
+def _tell_certificate(listener: Certified) -> None:
     found = listener.certificate
     if found is None:
         return
-    name = listener.acceptor.name
+    name = listener.name
     end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.not_after_s))
     log.info("certificate taken acceptor=%s subject=%r until=%s", name, found.subject, end)
     if found.not_after_s - time.time() < EXPIRY_WARNING_S:

@@ -232,6 +232,7 @@ def listening_on(configuration: Configuration, host: str | None, port: int | Non
             admin,
             host=admin.host if host is None else host,
             port=0 if port == 0 else admin.port,
+            probe_port=admin.probe_port and (0 if port == 0 else admin.probe_port),
         ),
     )
 
@@ -248,7 +249,7 @@ def shifted(configuration: Configuration, offset: int) -> Configuration:
     """
     admin, acceptors = configuration.admin, configuration.acceptors
     named = [(f"acceptors.{each.name}.port", each.port) for each in acceptors]
-    named.append(("admin.port", admin.port))
+    named += [("admin.port", admin.port), ("admin.probe-port", admin.probe_port or 0)]
     used = [(path, port) for path, port in named if port]
     for path, port in used:
         if not 1 <= port + offset <= _PORT_MAX:
@@ -267,5 +268,9 @@ def shifted(configuration: Configuration, offset: int) -> Configuration:
     return msgspec.structs.replace(
         configuration,
         acceptors=tuple(msgspec.structs.replace(a, port=moved(a.port)) for a in acceptors),
-        admin=msgspec.structs.replace(admin, port=moved(admin.port)),
+        admin=msgspec.structs.replace(
+            admin,
+            port=moved(admin.port),
+            probe_port=admin.probe_port and moved(admin.probe_port),
+        ),
     )

@@ -31,12 +31,12 @@ class Certificate:
     fingerprint: str
 
 
-def read_certificate(path: str, acceptor: str) -> Certificate:
+def read_certificate(path: str, setting: str) -> Certificate:
     """Read the first certificate of a PEM file: the server's own.
 
     Args:
         path: The file.
-        acceptor: Name of the acceptor, for messages.
+        setting: Path of the setting that names it, for messages.
 
     Raises:
         ConfigError: There is none that can be read.
@@ -55,7 +55,7 @@ def read_certificate(path: str, acceptor: str) -> Certificate:
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"the certificate cannot be read: {error}",
-            path=f"acceptors.{acceptor}.tls.certificate",
+            path=setting,
             value=path,
         ) from error
 

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from vespiary_broker.server.address_limits import KIND
 from vespiary_broker.server.client_hello import HELLO_BYTES, is_hello_whole
@@ -30,9 +30,9 @@ from vespiary_broker.server.tls_meter import TlsMeter
 from vespiary_spec.errors import LimitExceeded, VespiaryError
 
 if TYPE_CHECKING:
-    from vespiary_broker.server.connection import Connection
-    from vespiary_broker.server.cycle import Cycle
-    from vespiary_broker.server.listener import Listener
+    from vespiary_broker.server.address_limits import AddressLimits
+    from vespiary_broker.server.handshakes import Handshakes
+    from vespiary_spec.settings import Acceptor
 
 UNREAD_BYTES_MAX: Final = 64 * 1024
 """Records that wait while a connection is not read."""
@@ -40,6 +40,75 @@ _FOR_EVER_S: Final = 10 * 365 * 24 * 3600.0
 """For the loop's clock of a handshake: the gate has its own."""
 
 log = logging.getLogger(__name__)
+
+
+class View(Protocol):
+    """Memory that is read into, for one call at a time."""
+
+    @property
+    def view(self) -> memoryview:
+        """The memory."""
+
+
+class Host(Protocol):
+    """What a gate needs of the server as a whole."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop."""
+
+    @property
+    def buffer(self) -> View:
+        """Where first bytes are read to."""
+
+    def count_error(self, kind: str) -> None:
+        """Count an error that a client caused, by its kind."""
+
+
+class Adopted(Protocol):
+    """A connection that has come through."""
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes of content so far."""
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether what comes is read now."""
+
+
+class Door(Protocol):
+    """What connections come through: an acceptor's listener, or the HTTP port."""
+
+    @property
+    def acceptor(self) -> Acceptor:
+        """Its settings."""
+
+    @property
+    def addresses(self) -> AddressLimits:
+        """The places of network addresses."""
+
+    @property
+    def handshakes(self) -> Handshakes:
+        """The places of handshakes."""
+
+    def enter(self, gate: Gate) -> bool:
+        """Note a connection that is not known yet; False: there are too many."""
+
+    def leave(self, gate: Gate) -> None:
+        """Forget a connection that is known now, or gone."""
+
+    def adopt(
+        self,
+        cycle: Any,
+        transport: asyncio.Transport,
+        first: bytes,
+        *,
+        peer: str = "",
+        peer_port: int = 0,
+        is_counted: bool = True,
+    ) -> Adopted:
+        """Take a connection that has come through."""
 
 
 class Gate(asyncio.BufferedProtocol):
@@ -53,7 +122,7 @@ class Gate(asyncio.BufferedProtocol):
         context: TLS of what comes; None: it is in clear.
     """
 
-    def __init__(self, cycle: Cycle, listener: Listener, context: ssl.SSLContext | None) -> None:
+    def __init__(self, cycle: Host, listener: Door, context: ssl.SSLContext | None) -> None:
         self._cycle = cycle
         self._listener = listener
         self._context = context
@@ -278,7 +347,7 @@ class _Early(asyncio.Protocol):
     def __init__(self) -> None:
         self.data = bytearray()
         self.is_lost = False
-        self.connection: Connection | None = None
+        self.connection: Adopted | None = None
 
     @property
     def content_bytes(self) -> int:

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vespiary_broker.server.address_limits import KIND, AddressLimits
-from vespiary_broker.server.certificates import Certificate, user_of_certificate
+from vespiary_broker.server.certificates import Certificate
 from vespiary_broker.server.closed_clients import descriptor_of
 from vespiary_broker.server.connection import Connection
 from vespiary_broker.server.dead_peers import borrowed, set_keepalive
 from vespiary_broker.server.gate import Gate
 from vespiary_broker.server.handshakes import Handshakes
 from vespiary_broker.server.protocol_handler import sentence_of
-from vespiary_broker.server.tls_contexts import make_tls_context, read_certificates
+from vespiary_broker.server.tls_contexts import make_tls, tls_files, user_of
 from vespiary_codec.wire.stomp import StompLimits
 from vespiary_spec.errors import ConfigError, LimitExceeded
 from vespiary_spec.limits import RECORD_HEADROOM_BYTES
@@ -90,7 +90,7 @@ def not_listening(
         error: What the system said, or why the host cannot be a name.
         host: Address.
         port: Port.
-        path: Path of the setting with the port.
+        path: Path of the setting of the port.
         other: Path of the setting that takes the port already; empty if that is not known.
     """
     # The text of asyncio's own errors holds the address again; that of names has negative numbers.
@@ -101,10 +101,10 @@ def not_listening(
         cure = f"choose another port: {other} takes this one"
     elif number == errno.EADDRINUSE:
         cure = (
-            f"stop the program that has it, choose another port with --set {path}.port=N (0 takes "
+            f"stop the program that has it, choose another port with --set {path}=N (0 takes "
             "a free one), or move all ports with --port-offset N"
         )
-    return ConfigError(f"cannot listen on {host}:{port}: {reason}", path=f"{path}.port", cure=cure)
+    return ConfigError(f"cannot listen on {host}:{port}: {reason}", path=path, cure=cure)
 
 
 class Listener:
@@ -165,6 +165,11 @@ class Listener:
         self._all_gone.set()
 
     @property
+    def name(self) -> str:
+        """Name of the acceptor."""
+        return self.acceptor.name
+
+    @property
     def port(self) -> int:
         """The port that it really listens on; that of the settings before `start`."""
         sockets = [each for server in self._servers for each in server.sockets]
@@ -188,7 +193,7 @@ class Listener:
             ]
         except (OSError, UnicodeError) as error:
             raise not_listening(
-                error, acceptor.host, acceptor.port, path=f"acceptors.{acceptor.name}"
+                error, acceptor.host, acceptor.port, path=f"acceptors.{acceptor.name}.port"
             ) from error
 
     def adopt(
@@ -237,9 +242,7 @@ class Listener:
         tls = self.acceptor.tls
         if tls is None:
             return None, None
-        context = make_tls_context(tls, self.acceptor.name)
-        certificates = read_certificates(tls, self.acceptor.name)
-        return context, min(certificates, key=lambda each: each.not_after_s)
+        return make_tls(tls, f"acceptors.{self.acceptor.name}.tls")
 
     async def _serve(self, context: ssl.SSLContext | None, **place: Any) -> asyncio.Server:
         """Begin to accept connections at a place."""
@@ -290,20 +293,12 @@ class Listener:
         Args:
             certificate: It, in DER; TLS has found it to be good.
         """
-        tls = self.acceptor.tls
-        users = {} if tls is None else {each.subject: each.user for each in tls.certificate_users}
-        return user_of_certificate(certificate, users)
+        return user_of(certificate, self.acceptor.tls)
 
     @property
     def tls_files(self) -> tuple[Path, ...]:
         """The files that its TLS comes from; none for an acceptor that speaks in clear."""
-        tls = self.acceptor.tls
-        if tls is None:
-            return ()
-        names = [tls.certificate, tls.key, tls.client_ca]
-        for each in tls.sni:
-            names += [each.certificate, each.key]
-        return tuple(Path(name) for name in names if name is not None)
+        return tls_files(self.acceptor.tls)
 
     def stop(self) -> None:
         """Take no more connections; those that are open stay."""

@@ -1,4 +1,4 @@
-"""The TLS context of an acceptor, from its files.
+"""The TLS context of a listener, from its files.
 
 Owns what is spoken: TLS 1.2 or newer, no renegotiation, whom clients are asked to be, and which
 certificate is shown for which name. Must never keep a file open. Called by `listener`.
@@ -10,23 +10,26 @@ import ssl
 from pathlib import Path
 from typing import Final
 
-from vespiary_broker.server.certificates import Certificate, read_certificate
+from vespiary_broker.server.certificates import (
+    Certificate,
+    read_certificate,
+    user_of_certificate,
+)
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.regular_files import read_regular
 from vespiary_spec.settings import AcceptorTls
 
 
-def make_tls_context(tls: AcceptorTls, name: str) -> ssl.SSLContext:
-    """Return the TLS context of an acceptor.
+def make_tls_context(tls: AcceptorTls, path: str) -> ssl.SSLContext:
+    """Return the TLS context of a listener.
 
     Args:
         tls: Its files.
-        name: Name of the acceptor, for messages.
+        path: Path of the setting, such as `acceptors.all.tls`, for messages.
 
     Raises:
         ConfigError: A file is missing or is not what it should be.
     """
-    path = f"acceptors.{name}.tls"
     context = _make_one(tls, path, tls.certificate, tls.key)
     by_name = {
         each.server_name.lower(): _make_one(tls, f"{path}.sni", each.certificate, each.key)
@@ -45,18 +48,53 @@ def make_tls_context(tls: AcceptorTls, name: str) -> ssl.SSLContext:
     return context
 
 
-def read_certificates(tls: AcceptorTls, name: str) -> list[Certificate]:
-    """Return all certificates that an acceptor shows, its own first.
+def tls_files(tls: AcceptorTls | None) -> tuple[Path, ...]:
+    """Return the files that a listener's TLS comes from; none for one that speaks in clear."""
+    if tls is None:
+        return ()
+    names = [tls.certificate, tls.key, tls.client_ca]
+    for each in tls.sni:
+        names += [each.certificate, each.key]
+    return tuple(Path(name) for name in names if name is not None)
+
+
+def make_tls(tls: AcceptorTls, path: str) -> tuple[ssl.SSLContext, Certificate]:
+    """Return a context of TLS files as they are now, and which certificate of them ends first.
+
+    Args:
+        tls: The files.
+        path: Path of the setting, for messages.
+
+    Raises:
+        ConfigError: A file is missing or is not what it should be.
+    """
+    context = make_tls_context(tls, path)
+    return context, min(read_certificates(tls, path), key=lambda each: each.not_after_s)
+
+
+def user_of(certificate: bytes, tls: AcceptorTls | None) -> str:
+    """Return the user whom a client certificate stands for; empty for nobody.
+
+    Args:
+        certificate: It, in DER; TLS has found it to be good.
+        tls: Settings with the users of certificates.
+    """
+    users = {} if tls is None else {each.subject: each.user for each in tls.certificate_users}
+    return user_of_certificate(certificate, users)
+
+
+def read_certificates(tls: AcceptorTls, path: str) -> list[Certificate]:
+    """Return all certificates that a listener shows, its own first.
 
     Args:
         tls: Its files.
-        name: Name of the acceptor, for messages.
+        path: Path of the setting, for messages.
 
     Raises:
         ConfigError: One cannot be read.
     """
     files = tls.certificate, *(each.certificate for each in tls.sni)
-    return [read_certificate(file, name) for file in files]
+    return [read_certificate(file, f"{path}.certificate") for file in files]
 
 
 def _make_one(tls: AcceptorTls, path: str, certificate: str, key: str) -> ssl.SSLContext:

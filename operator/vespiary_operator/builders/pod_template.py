@@ -204,9 +204,9 @@ def _containers(
     }
     asked = pod_extras.environment(broker)
     probes = broker.spec.probes
-    http = services.admin_port_name(broker)
+    asking, _ = services.probe_port(broker)
     ports = [(name, port) for name, port, _ in services.acceptor_ports(broker)]
-    ports.append((http, broker.spec.admin.port))
+    ports += services.http_ports(broker).items()
     main = {
         "name": names.BROKER_CONTAINER,
         **shared,
@@ -217,13 +217,13 @@ def _containers(
         "command": run_command(broker),
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports],
         "startupProbe": pod_extras.probe(
-            probes.startup, "/healthz", http, period_s=2, failures=START_LIMIT_S // 2
+            probes.startup, "/healthz", asking, period_s=2, failures=START_LIMIT_S // 2
         ),
         "livenessProbe": pod_extras.probe(
-            probes.liveness, "/healthz", http, period_s=10, failures=6
+            probes.liveness, "/healthz", asking, period_s=10, failures=6
         ),
         "readinessProbe": pod_extras.probe(
-            probes.readiness, "/readyz", http, period_s=2, failures=3
+            probes.readiness, "/readyz", asking, period_s=2, failures=3
         ),
         "terminationMessagePath": TERMINATION_MESSAGE,
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -305,7 +305,7 @@ def pod_template(
         names.ANNOTATION_DEMAND: str(aio_demand(broker)),
         "kubectl.kubernetes.io/default-container": names.BROKER_CONTAINER,
         "prometheus.io/path": "/metrics",
-        "prometheus.io/port": str(spec.admin.port),
+        "prometheus.io/port": str(services.probe_port(broker)[1]),
     }
     return {
         "metadata": {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from vespiary_operator import names
-from vespiary_operator.builders.services import acceptor_ports
+from vespiary_operator.builders.services import acceptor_ports, http_ports
 from vespiary_spec.resources import Broker
 
 _DNS_PORT = 53
@@ -46,7 +46,7 @@ def network_policy(broker: Broker) -> dict[str, Any]:
 
     A broker calls nobody but another one of the same Broker, so a stolen one cannot either.
     """
-    ports = [port for _, port, _ in acceptor_ports(broker)] + [broker.spec.admin.port]
+    ports = [port for _, port, _ in acceptor_ports(broker)] + [*http_ports(broker).values()]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

@@ -25,6 +25,19 @@ def admin_port_name(broker: Broker) -> str:
     return service_checks.admin_port_name(broker.spec)
 
 
+def probe_port(broker: Broker) -> tuple[str, int]:
+    """Return name and number of the port that answers probes and has the metrics."""
+    return service_checks.probe_port(broker.spec)
+
+
+def http_ports(broker: Broker) -> dict[str, int]:
+    """Return the ports of the HTTP listener by name: its own, and that of probes if it has one."""
+    return {
+        admin_port_name(broker): broker.spec.admin.port,
+        **dict([probe_port(broker)]),
+    }
+
+
 def client_port(broker: Broker, name: str) -> int:
     """Return the port under which the Service for clients has an acceptor, or the HTTP listener."""
     given = next((port.port for port in broker.spec.service.ports if port.name == name), None)

@@ -56,6 +56,15 @@ def test_what_is_asked_for_is_made_in_the_version_that_there_is() -> None:
     assert route["spec"]["rules"] == [{"backendRefs": [{"name": "orders", "port": 443}]}]
 
 
+def test_prometheus_needs_no_login_at_the_port_for_probes() -> None:
+    for monitor in ({"interval": "30s"}, {"credentialsSecretName": "watcher", "interval": "30s"}):
+        asked = broker(admin={"probePort": 8162}, metrics={"podMonitor": monitor})
+        (made,) = manifests(Observed(broker=asked, served=SERVED))
+        assert made["spec"]["podMetricsEndpoints"] == [
+            {"port": "probes", "path": "/metrics", "interval": "30s"}
+        ]
+
+
 def test_a_kind_that_is_not_there_is_said_and_hinders_nothing() -> None:
     observed = Observed(broker=broker(**SPEC), served={"PodMonitor": kinds.POD_MONITOR})
     assert [m["kind"] for m in manifests(observed)] == ["PodMonitor"]

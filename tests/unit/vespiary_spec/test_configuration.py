@@ -15,7 +15,12 @@ from vespiary_spec.configuration import (
     parse_yaml,
     tls_secrets,
 )
-from vespiary_spec.errors import ConfigError, UnknownSetting, UnreadableConfig
+from vespiary_spec.errors import (
+    ConfigError,
+    UnknownSetting,
+    UnreadableConfig,
+    UnsupportedSetting,
+)
 from vespiary_spec.resources import API_VERSION, Broker
 from vespiary_spec.settings import AddressSettings, Configuration, RoutingType
 
@@ -156,6 +161,15 @@ def test_a_bad_override_names_the_setting(
             "acceptors[1].port",
         ),
         ({"acceptors": [{"name": "a", "port": 8161}]}, "acceptors[0].port"),
+        ({"admin": {"probe-port": 8161}}, "admin.probe-port"),
+        (
+            {"admin": {"probe-port": 8162}, "acceptors": [{"name": "a", "port": 8162}]},
+            "acceptors[0].port",
+        ),
+        (
+            {"admin": {"tls": {"certificate": "c", "key": "k", "want-client-auth": True}}},
+            "admin.tls.want-client-auth",
+        ),
         (
             {"acceptors": [{"name": "a", "port": 1, "stomp": {"max-header-size": 1024}}]},
             "acceptors[0].stomp.max-header-line-size",
@@ -302,6 +316,13 @@ def test_a_brokers_parts_arrive() -> None:
     assert tls_secrets(made) == ("own",)
 
 
+def test_a_broker_has_a_port_for_probes_and_no_tls_at_its_http_port() -> None:
+    found = from_broker(broker({"admin": {"port": 8170, "probePort": 8171}})).admin
+    assert (found.port, found.probe_port, found.tls) == (8170, 8171, None)
+    with pytest.raises(UnsupportedSetting, match="TLS on the HTTP listener of a Broker"):
+        broker({"admin": {"tls": {"secretName": "s"}}})
+
+
 def test_the_brokers_tls_is_that_of_acceptors_that_name_no_other() -> None:
     made = broker({"tls": {"secretName": "all", "requireClientCertificate": True}})
     acceptors = from_broker(made).acceptors
@@ -348,6 +369,11 @@ def test_contradictions_in_tls(tls: dict[str, Any], path: str) -> None:
     ("spec", "path"),
     [
         ({"acceptors": [{"name": "a", "port": 8161}]}, "spec.acceptors[0].port"),
+        ({"admin": {"probePort": 8161}}, "spec.admin.probePort"),
+        (
+            {"metrics": {"podMonitor": {"interval": "30s"}}},
+            "spec.metrics.podMonitor.credentialsSecretName",
+        ),
         (
             {"config": {"journalFileSize": "64Ki", "journalBufferSize": "1Mi"}},
             "spec.config.journalBufferSize",

@@ -15,6 +15,7 @@ from vespiary_broker.admin.access import Access
 from vespiary_broker.admin.endpoints import Site
 from vespiary_broker.admin.server import AdminServer, load_site
 from vespiary_spec.errors import ConfigError
+from vespiary_spec.settings import Admin
 from vespiary_testkit.admin_rig import MemoryBroker, admin_rig, users_with_roles
 from vespiary_testkit.journal_workload import run
 from vespiary_testkit.waiting import WAIT_S
@@ -23,7 +24,9 @@ from vespiary_testkit.waiting import WAIT_S
 @run
 async def test_without_users_only_this_machine_may_ask():
     with pytest.raises(ConfigError, match=r"admin\.host.*no users.*vespiary user add"):
-        async with AdminServer(MemoryBroker(), "0.0.0.0", 0, has_users=False).running():
+        async with AdminServer(
+            MemoryBroker(), Admin(host="0.0.0.0", port=0), has_users=False
+        ).running():
             raise AssertionError("it listens")
 
 
@@ -32,13 +35,15 @@ async def test_a_port_that_is_taken_is_named():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"admin\.port.*127\.0\.0\.1:{port}.*in use"):
-            async with AdminServer(MemoryBroker(), "127.0.0.1", port, has_users=False).running():
+            async with AdminServer(
+                MemoryBroker(), Admin(host="127.0.0.1", port=port), has_users=False
+            ).running():
                 raise AssertionError("it listens")
 
 
 @run
 async def test_an_address_of_another_machine_is_named():
-    elsewhere = AdminServer(MemoryBroker(), "192.0.2.1", 0, has_users=True)
+    elsewhere = AdminServer(MemoryBroker(), Admin(host="192.0.2.1", port=0), has_users=True)
     with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1"):
         async with elsewhere.running():
             raise AssertionError("it listens")
@@ -46,7 +51,7 @@ async def test_an_address_of_another_machine_is_named():
 
 @run
 async def test_clients_that_come_before_it_answers_wait():
-    listener = AdminServer(MemoryBroker(), "127.0.0.1", 0, has_users=False)
+    listener = AdminServer(MemoryBroker(), Admin(host="127.0.0.1", port=0), has_users=False)
     async with listener.running():
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -79,7 +84,9 @@ async def test_what_answers_is_loaded_again_until_that_works(
     load = LateImport(
         OSError(errno.EMFILE, "Too many open files"), ImportError("cannot open shared object file")
     )
-    listener = AdminServer(MemoryBroker(), "127.0.0.1", 0, has_users=False, load=load)
+    listener = AdminServer(
+        MemoryBroker(), Admin(host="127.0.0.1", port=0), has_users=False, load=load
+    )
     async with listener.running():
         listener.begin()
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
@@ -112,7 +119,9 @@ async def test_once_loaded_it_needs_no_more_files():
 async def test_it_stops_while_what_answers_cannot_be_loaded():
     async with asyncio.timeout(WAIT_S):
         load = LateImport(*(OSError(errno.EMFILE, "Too many open files") for _ in range(99)))
-        listener = AdminServer(MemoryBroker(), "127.0.0.1", 0, has_users=False, load=load)
+        listener = AdminServer(
+            MemoryBroker(), Admin(host="127.0.0.1", port=0), has_users=False, load=load
+        )
         async with listener.running():
             listener.begin()
             await load.failed.wait()
@@ -121,7 +130,7 @@ async def test_it_stops_while_what_answers_cannot_be_loaded():
 @run
 async def test_it_stops_before_it_has_begun():
     async with asyncio.timeout(WAIT_S):
-        listener = AdminServer(MemoryBroker(), "127.0.0.1", 0, has_users=False)
+        listener = AdminServer(MemoryBroker(), Admin(host="127.0.0.1", port=0), has_users=False)
         async with listener.running():
             port = listener.port
         with pytest.raises(ConnectionRefusedError):

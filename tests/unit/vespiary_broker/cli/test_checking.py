@@ -319,7 +319,7 @@ def test_two_hosts_that_overlap_cannot_share_a_port(
     config.write_text(f"acceptors: [{acceptors}]\nadmin: {{port: 0}}\n")
     (tmp_path / "data").mkdir()
     assert check("-c", str(config)) == 1
-    assert "acceptors.a takes this one" in capsys.readouterr().err
+    assert "acceptors.a.port takes this one" in capsys.readouterr().err
 
 
 def test_two_acceptors_cannot_share_a_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -332,4 +332,4 @@ def test_two_acceptors_cannot_share_a_port(tmp_path: Path, capsys: pytest.Captur
     assert check("-c", str(config)) == 1
     sentence = capsys.readouterr().err
     assert "acceptors.b.port" in sentence
-    assert "acceptors.a takes this one" in sentence
+    assert "acceptors.a.port takes this one" in sentence

@@ -95,3 +95,32 @@ def test_tls_secrets_and_scheduling_reach_the_pod() -> None:
     assert spec["priorityClassName"] == "high"
     assert spec["terminationGracePeriodSeconds"] == 90
     assert spec["containers"][0]["resources"] == {"limits": {"memory": "1Gi"}}
+
+
+def test_probes_and_prometheus_ask_the_port_without_a_login() -> None:
+    made = template(broker(admin={"port": 8161, "probePort": 8162}))
+    (main,) = made["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in main["ports"]}
+    assert (ports["http"], ports["probes"]) == (8161, 8162)
+    for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert main[kind]["httpGet"]["port"] == "probes"
+        assert main[kind]["httpGet"]["scheme"] == "HTTP"
+    assert made["metadata"]["annotations"]["prometheus.io/port"] == "8162"
+
+
+def test_without_a_probe_port_they_ask_the_port_of_the_api() -> None:
+    made = template(broker())
+    (main,) = made["spec"]["containers"]
+    assert [port["name"] for port in main["ports"]].count("http") == 1
+    assert "probes" not in [port["name"] for port in main["ports"]]
+    assert main["readinessProbe"]["httpGet"]["port"] == "http"
+    assert made["metadata"]["annotations"]["prometheus.io/port"] == "8161"
+
+
+def test_an_acceptor_that_is_called_as_the_probe_port_is() -> None:
+    acceptors = [{"name": "probes", "port": 61613, "protocols": ["STOMP"]}]
+    made = template(broker(admin={"probePort": 8162}, acceptors=acceptors))
+    (main,) = made["spec"]["containers"]
+    names = [port["name"] for port in main["ports"]]
+    assert sorted(names) == ["http", "probes", "probes-8162"]
+    assert main["livenessProbe"]["httpGet"]["port"] == "probes-8162"

@@ -132,6 +132,8 @@ def test_an_acceptor_may_be_called_http() -> None:
 def test_the_network_policy_opens_the_acceptors_and_http() -> None:
     (rule,) = policies.network_policy(broker())["spec"]["ingress"]
     assert [p["port"] for p in rule["ports"]] == [61616, 5672, 1883, 61613, 8161]
+    (rule,) = policies.network_policy(broker(admin={"probePort": 8162}))["spec"]["ingress"]
+    assert [p["port"] for p in rule["ports"]][-2:] == [8161, 8162]
 
 
 def test_the_network_policy_lets_a_broker_call_its_own_kind_alone() -> None:
