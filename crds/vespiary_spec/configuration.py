@@ -28,7 +28,7 @@ from vespiary_spec.per_broker import PerBroker
 from vespiary_spec.pod_checks import check_pods
 from vespiary_spec.regular_files import read_regular
 from vespiary_spec.resources import Broker, BrokerAcceptor, TlsSecret
-from vespiary_spec.security_checks import check_security_settings
+from vespiary_spec.security_checks import check_anonymous_role, check_security_settings
 from vespiary_spec.service_checks import check_services
 from vespiary_spec.settings import (
     DEFAULT_ACCEPTORS,
@@ -316,6 +316,7 @@ def check(configuration: Configuration, spelling: Spelling = Spelling.KEBAB) -> 
     _check_addresses(configuration.addresses, spelling)
     _check_limits(configuration, spelling)
     check_address_settings(configuration.address_settings, spelling)
+    check_anonymous_role(configuration.security.anonymous_role, spelling)
     check_security_settings(
         configuration.security_settings,
         configuration.wildcard_addresses,
@@ -500,7 +501,13 @@ def from_broker(
         **settings,
         acceptors=tuple(_pod_acceptor(a, spec.tls, host, tls_root) for a in acceptors),
         admin=Admin(host=host, port=spec.admin.port, probe_port=spec.admin.probe_port),
-        security=Security(users_file=users_file, allow_anonymous_on_loopback=False),
+        security=Security(
+            users_file=users_file,
+            allow_anonymous_on_loopback=False,
+            allow_anonymous=spec.auth.allow_anonymous,
+            anonymous_role=spec.auth.anonymous_role,
+            wildcard_subscriptions=spec.auth.wildcard_subscriptions,
+        ),
         addresses=spec.addresses,
         address_settings={
             entry.match: AddressSettings(
@@ -518,6 +525,9 @@ def from_broker(
     try:
         check(configuration, Spelling.CAMEL)
     except ConfigError as error:
+        if error.path.startswith("security."):
+            error.where = f"spec.auth.{error.path.removeprefix('security.')}"
+            raise
         beside = error.path.startswith(("acceptors", "address", "admin", "securitySettings"))
         error.where = f"spec.{error.path}" if beside else f"spec.config.{error.path}"
         raise

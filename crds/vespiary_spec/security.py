@@ -22,7 +22,7 @@ ADMIN_ROLE = "admin"
 """The role of administrators."""
 
 ANONYMOUS_ROLE = "anonymous"
-"""The role of whoever comes in without a login."""
+"""The name of whoever comes in without a login, and its role unless `anonymous-role` says more."""
 
 
 class Permission(enum.StrEnum):
@@ -38,6 +38,41 @@ class Permission(enum.StrEnum):
     CONSUME = "consume"
     BROWSE = "browse"
     MANAGE = "manage"
+
+
+class WildcardSubscriptions(enum.StrEnum):
+    """What becomes of a subscription to a wildcard of which its user may have only a part."""
+
+    FILTER = "FILTER"
+    REJECT = "REJECT"
+
+
+_AllowAnonymous = Annotated[
+    bool,
+    setting(
+        "Let clients in without a login, with the role of `anonymous-role`. They are no "
+        "administrators, and a client that sends a user name still needs the right password.",
+        change=Change.RESTART,
+    ),
+]
+_AnonymousRole = Annotated[
+    str,
+    setting(
+        "Role of clients that come in without a login; any but `admin`. Users may have it too.",
+        change=Change.RESTART,
+        pattern=ROLE_PATTERN,
+        max_length=200,
+    ),
+]
+_WildcardSubscriptions = Annotated[
+    WildcardSubscriptions,
+    setting(
+        "What becomes of a subscription to a wildcard, or of a look at the messages of one, "
+        "if its user has the permission for only a part of the addresses. FILTER grants it "
+        "and leaves the other addresses out; REJECT rejects it.",
+        change=Change.RESTART,
+    ),
+]
 
 
 class Security(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -59,14 +94,9 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
             change=Change.RESTART,
         ),
     ] = True
-    allow_anonymous: Annotated[
-        bool,
-        setting(
-            "Let clients in without a login, with the role `anonymous`. They are no "
-            "administrators, and a client that sends a user name still needs the right password.",
-            change=Change.RESTART,
-        ),
-    ] = False
+    allow_anonymous: _AllowAnonymous = False
+    anonymous_role: _AnonymousRole = ANONYMOUS_ROLE
+    wildcard_subscriptions: _WildcardSubscriptions = WildcardSubscriptions.FILTER
 
 
 Role = Annotated[str, setting("A role.", pattern=ROLE_PATTERN, max_length=200)]
@@ -204,3 +234,6 @@ class Auth(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
         bool,
         setting("Take new passwords of fewer than 8 characters from the Secret."),
     ] = False
+    allow_anonymous: _AllowAnonymous = False
+    anonymous_role: _AnonymousRole = ANONYMOUS_ROLE
+    wildcard_subscriptions: _WildcardSubscriptions = WildcardSubscriptions.FILTER

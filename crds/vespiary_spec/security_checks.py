@@ -17,7 +17,27 @@ from vespiary_spec.errors import ConfigError
 from vespiary_spec.limits import ADDRESS_NAME_CHARACTERS_MAX
 from vespiary_spec.model import Spelling, spell
 from vespiary_spec.naming import WildcardAddresses
-from vespiary_spec.security import SecuritySettings
+from vespiary_spec.security import ADMIN_ROLE, SecuritySettings
+
+
+def check_anonymous_role(role: str, spelling: Spelling) -> None:
+    """Check that clients without a login are no administrators.
+
+    Args:
+        role: Their role.
+        spelling: How the error's path spells names.
+
+    Raises:
+        ConfigError: They would be.
+    """
+    if role == ADMIN_ROLE:
+        path = ".".join(spell(name, spelling) for name in ("security", "anonymous_role"))
+        raise ConfigError(
+            "clients without a login cannot be administrators",
+            path=path,
+            value=role,
+            cure="name another role, and give it permissions by security-settings",
+        )
 
 
 def check_security_settings(

@@ -459,6 +459,7 @@ int vespiary_core_open_route(vespiary_core *core, const uint32_t *queue_ids, uin
         return bad;
     core->routes[handle].is_open = true;
     core->routes[handle].is_switch = false;
+    core->routes[handle].withheld = 0;
     core->routes[handle].generation++;
     if (handle == core->routes_count)
         core->routes_count++;
@@ -488,6 +489,19 @@ int vespiary_core_extend_route(vespiary_core *core, uint32_t handle, uint32_t qu
         return bad;
     route_add(core, to, q);
     return 1;
+}
+
+int vespiary_core_withhold(vespiary_core *core, uint32_t handle, uint32_t queues)
+{
+    if (handle >= core->routes_count || !core->routes[handle].is_open || core->routes[handle].is_switch)
+        return -EINVAL;
+    core->routes[handle].withheld = queues;
+    return 0;
+}
+
+uint64_t vespiary_core_withheld(const vespiary_core *core)
+{
+    return core->withheld;
 }
 
 int vespiary_core_close_route(vespiary_core *core, uint32_t handle)

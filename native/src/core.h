@@ -182,6 +182,8 @@ int64_t vespiary_core_queue_states(const vespiary_core *core, uint8_t *out, uint
 int vespiary_core_open_route(vespiary_core *core, const uint32_t *queue_ids, uint32_t count);
 int vespiary_core_set_route(vespiary_core *core, uint32_t handle, const uint32_t *queue_ids, uint32_t count);
 int vespiary_core_extend_route(vespiary_core *core, uint32_t handle, uint32_t queue_id); /* 1, or 0: it led there */
+int vespiary_core_withhold(vespiary_core *core, uint32_t handle, uint32_t queues);
+uint64_t vespiary_core_withheld(const vespiary_core *core);
 int vespiary_core_close_route(vespiary_core *core, uint32_t handle);
 /* Messages that were sent to routes without queues, since the last call; fills in at most `room`, and returns how many. */
 int vespiary_core_take_unrouted(vespiary_core *core, vespiary_unrouted *out, uint32_t room);

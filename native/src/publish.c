@@ -169,6 +169,7 @@ int publish(vespiary_core *core, const route *to, const message *m, uint64_t *bl
     *block = 0;
     if (!to->count) {
         count_unrouted(core, to);
+        core->withheld += to->withheld;
         return 0;
     }
     uint32_t properties = properties_length(m);
@@ -183,6 +184,7 @@ int publish(vespiary_core *core, const route *to, const message *m, uint64_t *bl
     if (bad)
         return bad;
     write_add(core, at.memory, (uint32_t)length, to, m, properties);
+    core->withheld += to->withheld;
     for (uint32_t i = 0; i < to->count && !bad; i++) {
         queue *q = to->queues[i];
         bool is_plain_volatile = !is_journalled && !core->transaction && q->available == q->tail;

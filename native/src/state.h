@@ -247,6 +247,7 @@ typedef struct {
     uint32_t generation, count, capacity;
     uint32_t durable; /* so many of the queues are */
     uint64_t unrouted; /* messages that were sent to it while it had no queue, and are not taken note of yet */
+    uint32_t withheld; /* queues that do not take its messages: their users may not consume there */
     queue **queues;
 } route;
 
@@ -341,6 +342,7 @@ struct vespiary_core {
     sealed_block *blocks; /* sealed and not durable, a ring */
     uint64_t blocks_first, blocks_end, blocks_capacity, blocks_next; /* next: first not handed out */
     uint64_t next_sequence, durable_sequence, handed_sequence, urgent_sequence;
+    uint64_t withheld; /* messages that queues did not take, as their routes say */
     uint32_t previous_crc;
     bool is_empty_block_wanted, are_adds_held;
     uint64_t unwritten_bytes, records_added, payload_bytes;

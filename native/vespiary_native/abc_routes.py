@@ -28,6 +28,20 @@ class CoreRoutes(Protocol):
             ValueError: The route is not open, or a switch, or the queue is not open.
         """
 
+    def withhold(self, route: int, queues: int) -> None:
+        """Note how many queues do not get a route's messages: their users may not consume there.
+
+        Args:
+            route: The route; `open_route` makes it with none, `set_route` leaves the number.
+            queues: How many, 0 or more.
+
+        Raises:
+            ValueError: The route is not open, or a switch.
+        """
+
+    def withheld(self) -> int:
+        """Return how many messages queues did not get so, each queue counted, since the start."""
+
     def close_route(self, route: int) -> None:
         """Forget a route, and how many messages it lost; who was taught it asks again (`FRAME`)."""
 

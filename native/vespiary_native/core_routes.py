@@ -35,6 +35,14 @@ class NativeRoutes:
         added = lib.vespiary_core_extend_route(self._core, route, queue_id)
         return bool(check(added, f"extend_route({route}, {queue_id})"))
 
+    def withhold(self, route: int, queues: int) -> None:
+        """See `CoreRoutes.withhold`."""
+        check(lib.vespiary_core_withhold(self._core, route, queues), f"withhold({route})")
+
+    def withheld(self) -> int:
+        """See `CoreRoutes.withheld`."""
+        return int(lib.vespiary_core_withheld(self._core))
+
     def close_route(self, route: int) -> None:
         """See `CoreRoutes.close_route`."""
         check(lib.vespiary_core_close_route(self._core, route), "close_route")

@@ -12,7 +12,17 @@ import stomp
 import yaml
 
 from vespiary_broker.engine.users import User, format_users, make_user
+from vespiary_codec.wire.mqtt import (
+    Property,
+    Puback,
+    Publish,
+    ReasonCode,
+    Suback,
+    Subscribe,
+    Subscription,
+)
 from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.mqtt_wire import MqttWire
 from vespiary_testkit.waiting import wait_for
 
 pytestmark = pytest.mark.once
@@ -118,3 +128,54 @@ def _is_refused(client: Client) -> bool:
     number = 100 + len(client.receipts)
     client.send("/queue/orders", number)
     return not client.confirmed(number)
+
+
+FOR_EVER = {Property.SESSION_EXPIRY_INTERVAL: 0xFFFFFFFF}
+SECRET = {"secret": {"send": ["apps"], "create-address": ["apps"]}}
+
+
+def resume(wire: MqttWire, *, clean_start: bool = False) -> None:
+    """Log in as alice, with a session that stays."""
+    login = {"user_name": "alice", "password": PASSWORD.encode()}
+    wire.connect("c", clean_start=clean_start, properties=FOR_EVER, **login)
+
+
+def topics(wire: MqttWire, end: str) -> list[str]:
+    """Return the topics of the messages up to the one that comes last."""
+    found: list[str] = []
+    while found[-1:] != [end]:
+        packet = wire.receive(Publish)
+        wire.send(Puback(packet.packet_id))
+        found.append(packet.topic)
+    return found
+
+
+@pytest.mark.engine
+def test_a_session_gets_of_a_wildcard_what_its_user_may_have(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    with MqttWire(broker.port()) as wire:
+        resume(wire, clean_start=True)
+        wire.send(Subscribe(1, (Subscription("#", 1),)))
+        assert wire.receive(Suback).reason_codes == (ReasonCode.GRANTED_QOS_1,)
+    alice = Client(broker, "alice")
+    for number, name in enumerate(("open", "secret", "secret")):
+        alice.send(f"/topic/{name}", number)
+        assert alice.confirmed(number)
+
+    rule(tmp_path, {"#": ALL, **SECRET})
+    ended = "messages ended that the user of a subscription may not consume any more"
+    wait_for(lambda: ended in broker.log.read_text(), what="what may not be had to end")
+    for number, name in enumerate(("secret", "more"), 10):
+        alice.send(f"/topic/{name}", number)
+        assert alice.confirmed(number)
+    broker.kill()
+    broker.start()
+    with MqttWire(broker.port()) as wire:
+        resume(wire)
+        assert topics(wire, "more") == ["open", "more"]
+        alice = Client(broker, "alice")
+        for number, name in enumerate(("secret", "last"), 20):
+            alice.send(f"/topic/{name}", number)
+            assert alice.confirmed(number)
+        assert topics(wire, "last") == ["last"]

@@ -162,6 +162,7 @@ class MemoryBrowsing:
     def __init__(self) -> None:
         self.messages: dict[str, list[BrowsedMessage]] = {}
         self.failure: Exception | None = None
+        self.user = ""
 
     async def page(
         self,
@@ -172,7 +173,9 @@ class MemoryBrowsing:
         filter_text: str,
         body_bytes: int | None,
         states: frozenset[str] = frozenset(),
+        user: str = "",
     ) -> BrowsedPage:
+        self.user = user
         if self.failure is not None:
             raise self.failure
         if filter_text:

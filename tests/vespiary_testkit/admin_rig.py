@@ -374,6 +374,7 @@ class MemoryBroker:
             journal=self.journal,
             naming=NamingStatistics(
                 permissions_refused=17,
+                permissions_withheld=19,
                 throttled=18,
                 addresses_max=100,
                 queues_max=50,

@@ -50,7 +50,7 @@ class Call:
         name: Name of the path; empty if the path has none.
         query: Query parameters, converted, with defaults.
         body: The body; None if the operation has none.
-        user: Who asks, if rules decide what that user may do; empty: an administrator.
+        user: Who asks, if rules decide what that user may do and see; empty: an administrator.
     """
 
     name: str = ""

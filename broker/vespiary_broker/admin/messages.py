@@ -27,6 +27,7 @@ async def browse_queue(api: Api, call: Call) -> Answer:
             filter_text=call.query["filter"],
             body_bytes=call.query["bodyBytes"],
             states=frozenset(name for name in ("scheduled", "delivering") if call.query[name]),
+            user=call.user,
         )
     except InvalidSelector as error:
         raise refused(error, 400) from error

@@ -20,6 +20,8 @@ class Naming(Record, frozen=True):
         queues_max: Most queues; 0 for any number.
         refused: Addresses, queues, subscriptions and sessions that were refused since the start.
         permissions_refused: How often a user lacked a permission since the start.
+        permissions_withheld: Messages that subscribers of wildcards did not get since the start,
+            for their users may not consume them.
         throttled: How often a connection was not read for a while since the start: its user sent
             too fast.
         addresses_deleted: Addresses that scans have deleted since the start.
@@ -30,6 +32,7 @@ class Naming(Record, frozen=True):
     queues_max: int
     refused: int
     permissions_refused: int
+    permissions_withheld: int
     throttled: int
     addresses_deleted: int
     queues_deleted: int
@@ -56,6 +59,11 @@ def metrics_of(naming: Naming, prefix: str) -> Iterator[Metric]:
             "permissions_refused",
             "What was refused because a user lacked a permission.",
             naming.permissions_refused,
+        ),
+        (
+            "permissions_withheld",
+            "Messages that subscribers of wildcards did not get: their users may not consume them.",
+            naming.permissions_withheld,
         ),
         (
             "reads_throttled",

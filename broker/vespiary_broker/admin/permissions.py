@@ -44,8 +44,11 @@ def check(broker: Broker, route: Route, principal: Principal, call: Call) -> Non
     Raises:
         NotPermitted: It lacks a permission.
     """
+    permissions = broker.permissions
+    is_part_enough = route.operation in SHOWN_IN_PART
+    ask = permissions.check_subscribing if is_part_enough else permissions.check
     for permission, address in NEEDED[route.operation](broker, call):
-        broker.permissions.check(principal.name, permission, address)
+        ask(principal.name, permission, address)
 
 
 def check_owners(broker: Broker, route: Route, principal: Principal, call: Call) -> None:
@@ -212,3 +215,6 @@ QUEUES: Final[Mapping[str, Callable[[Broker, Call], set[str]]]] = {
     ),
 }
 """Queues that an operation reads, takes from, changes or deletes."""
+
+SHOWN_IN_PART: Final = frozenset(("browseQueue",))
+"""Operations that show of a wildcard's queue what whoever asks may see (`Call.user`)."""

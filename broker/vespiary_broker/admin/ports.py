@@ -215,6 +215,7 @@ class Browsing(Protocol):
         filter_text: str,
         body_bytes: int | None,
         states: frozenset[str] = frozenset(),
+        user: str = "",
     ) -> object:
         """Return what `message_records.MessagePage` has, with bytes for bodies.
 
@@ -225,6 +226,7 @@ class Browsing(Protocol):
             filter_text: Selector that they match; empty for all.
             body_bytes: Bytes of each body; None: as the settings say.
             states: Those alone that are in one of these states; none: all of them.
+            user: Whose permissions decide what of a wildcard's queue is shown; empty: nobody's.
         """
 
     async def count(self, name: str, *, after: int, filter_text: str) -> object:

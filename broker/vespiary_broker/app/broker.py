@@ -52,9 +52,10 @@ from vespiary_broker.app.reloading import Certified, Reloading, Running
 from vespiary_broker.app.start_interruption import StartInterruption
 from vespiary_broker.app.tasks import Tasks
 from vespiary_broker.app.users_file import MARK_NAME, UsersFile, closed_reason
+from vespiary_broker.app.withholding import Withholding
 from vespiary_broker.engine.engine import Engine, make_engine
 from vespiary_broker.engine.jms import JmsObjects
-from vespiary_broker.engine.logins import GUEST, Logins
+from vespiary_broker.engine.logins import Logins, guest
 from vespiary_broker.engine.ports import Bindings
 from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.server.cycle import Cycle
@@ -224,13 +225,14 @@ class BrokerApp(Administration):
 
     async def _start(self, stack: AsyncExitStack) -> None:
         configuration = self.configuration
+        security = configuration.security
         check_start(configuration, self.data_directory, self._users)
         folders = configuration.directories(self._base)
         self.report = await self._verify()
         self._admin = AdminServer(
             self,
             configuration.admin,
-            has_users=bool(self._users.read()) or configuration.security.allow_anonymous,
+            has_users=bool(self._users.read()) or security.allow_anonymous,
         )
         await stack.enter_async_context(self._admin.running())
         self.report = await self._room.verified(self.report, self._verify)
@@ -263,10 +265,11 @@ class BrokerApp(Administration):
             logins=Logins(
                 self._users.users,
                 closed_reason=self._closed_reason,
-                anonymous=GUEST if configuration.security.allow_anonymous else None,
+                anonymous=guest(security.anonymous_role) if security.allow_anonymous else None,
                 secret=LoginSecret(self.data_directory / SECRET_NAME),
             ),
             address_settings=configuration.address_settings,
+            security=security,
             memory_limits=memory_limits(configuration),
             transaction_bytes_max=min(_TRANSACTION_BYTES_MAX, configuration.journal_file_size),
             transaction_room_bytes=options.transaction_room_bytes,
@@ -289,6 +292,7 @@ class BrokerApp(Administration):
         stack.push_async_callback(self._disconnect)
         cycle.start()
         begin_paging(self._pager, engine, cycle)
+        Withholding(engine, cycle, journal, self._pager)
         self._begin_background(stack, engine, cycle, journal)
         await self._listen(cycle, options.record_limit_bytes)
         self._become_ready(journal)

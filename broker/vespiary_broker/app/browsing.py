@@ -22,6 +22,7 @@ from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.wire.stomp.properties import parse_properties
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.management import ATTRIBUTE_BYTES_MAX
+from vespiary_spec.settings import Permission
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.engine import Engine
@@ -104,6 +105,7 @@ class Browsing:
         filter_text: str,
         body_bytes: int | None,
         states: frozenset[str] = frozenset(),
+        user: str = "",
     ) -> BrowsedPage:
         """Return messages of a queue that are durable and not yet acknowledged.
 
@@ -115,6 +117,7 @@ class Browsing:
             body_bytes: Bytes of each body to return, 0 or more; None:
                 `management-message-attribute-size-limit`, which bounds headers in any case.
             states: Those alone that are in one of these states; none: all of them.
+            user: Whose permissions decide what of a wildcard's queue is shown; empty: nobody's.
 
         Returns:
             The page; it may hold fewer than `limit`, and none, although more follow.
@@ -133,8 +136,12 @@ class Browsing:
         body_bytes = cut_bytes if body_bytes is None else body_bytes
         limit = settings.management_browse_page_size if limit is None else limit
         matches, now_ms = _matcher(selector, queue), self._engine.fates.clock_ms()
+        guards = self._engine.registry.guards
+        guard = guards.guard_for(user, queue, Permission.BROWSE) if user else None
 
         def is_asked_for(view: MessageView) -> bool:
+            if guard is not None and not guard.wants(view):
+                return False
             return matches(view) and (not states or _state(view, now_ms) in states)
 
         walk = self._walk(queue, selector)

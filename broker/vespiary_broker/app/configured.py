@@ -35,6 +35,7 @@ async def configure(
     """
     registry = engine.registry
     registry.permissions.replace(configuration.security_settings)
+    registry.ask_again()
     registry.retroactive.waits_with(lambda: asyncio.sleep(_WAIT_S), load_slab)
     await registry.configure(configuration.addresses)
     await configure_diverts(registry, configuration.diverts)

@@ -51,6 +51,9 @@ def naming_rules(configuration: Configuration, memory_bytes: int | None = None) 
     memory_bytes = memory_limit_bytes() if memory_bytes is None else memory_bytes
     return NamingRules(
         syntax=wildcard_syntax(configuration),
+        prefixes=tuple(
+            (each.anycast_prefix, each.multicast_prefix) for each in configuration.acceptors
+        ),
         scan_period_s=configuration.address_queue_scan_period / 1000,
         addresses_max=bound(configuration.max_addresses, memory_bytes, _ADDRESS_BYTES),
         queues_max=bound(configuration.max_queues, memory_bytes, QUEUE_BYTES),

@@ -480,6 +480,7 @@ def broker_statistics(
             queues_max=registry.limits.queues_max,
             refused=registry.limits.refused,
             permissions_refused=registry.permissions.refused,
+            permissions_withheld=registry.withheld,
             throttled=registry.limits.rates.throttled,
             addresses_deleted=engine.reaper.addresses_deleted,
             queues_deleted=engine.reaper.queues_deleted,

@@ -6,8 +6,9 @@ Owns these links. Must never make or bind an address. Called by `registry`; owne
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from vespiary_broker.engine.address_settings import AddressSettingsTable
@@ -44,6 +45,7 @@ class AddressTable:
         switches: All switches of the broker.
         unrouted: Counts what no queue accepts.
         settings: The settings of the addresses.
+        takes_from: Whether the user of a queue lets it take messages of an address.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class AddressTable:
         switches: Switches,
         unrouted: UnroutedMessages,
         settings: AddressSettingsTable,
+        takes_from: Callable[[Queue, str], bool],
     ) -> None:
         self.by_name: dict[str, Address] = {}
         self._core = core
@@ -61,6 +64,7 @@ class AddressTable:
         self._diverts = diverts
         self._switches = switches
         self._settings = settings
+        self._takes_from = takes_from
         self._syntax = rules.syntax
         self._clock_s = rules.clock_s
         self._pause = rules.pause
@@ -86,6 +90,12 @@ class AddressTable:
         that no queue takes is kept somewhere else, a queue takes none before it is written.
         """
         reach = self._diverts.reach(address.name, routing_type, self._sources)
+        withheld = sum(
+            routing_type in (None, queue.routing_type) and not self._takes_from(queue, address.name)
+            for queue in address.sources()
+        )
+        if withheld:
+            reach = replace(reach, withheld=withheld)
         if not self._settings.keeps_unrouted(address.name):
             return reach
         unwritten = frozenset(queue.id for queue in reach.queues if not queue.is_written)
@@ -105,7 +115,7 @@ class AddressTable:
         if address is None:
             address = Address(name, set(), is_auto_created=True)
             address.wildcards = self._wildcards.covering(name)
-        return address.sources()
+        return (queue for queue in address.sources() if self._takes_from(queue, name))
 
     def admit(self, address: Address) -> None:
         """Put an address into the table, and in touch with those whose names cover each other."""
@@ -215,8 +225,13 @@ class AddressTable:
         ):
             self._lead(address)
             return
+        is_taken = self._takes_from(queue, address.name)
         for kind, route in address.routes.items():
-            if kind is not RoutingType.ANYCAST and not route.extend(queue):
+            if kind is RoutingType.ANYCAST:
+                continue
+            if not is_taken:
+                route.withhold(route.withheld + 1)
+            elif not route.extend(queue):
                 route.lead(self._reach(address, kind))
 
     async def queue_written(self, queue: Queue) -> None:
@@ -273,9 +288,14 @@ class AddressTable:
             if not is_plain or self._diverts.is_root(other.name) or self._has_rival(other, queue):
                 self._lead(other)
                 continue
+            is_taken = self._takes_from(queue, other.name)
             for kind, route in routes:
-                if kind is not RoutingType.ANYCAST:
+                if kind is RoutingType.ANYCAST:
+                    continue
+                if is_taken:
                     route.places_max -= 1
+                else:
+                    route.withhold(max(0, route.withheld - 1))
         self._lead_diverted(address)
 
     def _lead_others(self, address: Address) -> None:

@@ -209,6 +209,17 @@ class Diverts:
             return list(self._reached)
         return list(self._roots.get(address, ()))
 
+    def targets_of(self, address: str) -> set[str]:
+        """Return the addresses that diverts lead messages of an address to, all the way."""
+        found: set[str] = set()
+        open_names = [address]
+        while open_names:
+            for divert in self.at(open_names.pop()):
+                if divert.forwarding_address not in found:
+                    found.add(divert.forwarding_address)
+                    open_names.append(divert.forwarding_address)
+        return found
+
     def is_root(self, address: str) -> bool:
         """Whether diverts take messages of an address, as its routes are now."""
         return address in self._reached

@@ -37,6 +37,7 @@ from vespiary_broker.engine.slow_consumers import SlowConsumers
 from vespiary_broker.engine.streams import Streams
 from vespiary_broker.engine.users import User
 from vespiary_broker.engine.views import show_released
+from vespiary_spec.security import Security, WildcardSubscriptions
 from vespiary_spec.settings import AddressSettings
 
 
@@ -119,6 +120,7 @@ def make_engine(
     naming: NamingRules = DEFAULT_RULES,
     expiry_scan_period_ms: int = 30_000,
     count_rules: CountRules = CountRules(),  # noqa: B008  (it is immutable)
+    security: Security = Security(),  # noqa: B008  (it is immutable)
 ) -> Engine:
     """Put an engine together; `restore` and `configure` of its parts are the caller's to call.
 
@@ -144,6 +146,7 @@ def make_engine(
         naming: Rules about what has a name.
         expiry_scan_period_ms: Time between two scans for expired messages; 0 or less: none.
         count_rules: Which deliveries are counted in the journal, and when.
+        security: What clients without a login and subscribers of wildcards may.
     """
     login, settings = logins or Logins(users), AddressSettingsTable(address_settings, naming.syntax)
     quarantine, memory = Quarantine(core), AddressMemory(core, settings, memory_limits)
@@ -151,7 +154,13 @@ def make_engine(
         core, bindings, lock=lock, make_event=make_event, spawn=spawn, settings=settings,
         transaction_room_bytes=transaction_room_bytes, is_persistent=is_persistent,
         large_bodies=large_bodies, quarantine=quarantine, memory=memory, naming=naming,
-        permissions=Permissions(syntax=naming.syntax, users=users), is_open=lambda: login.is_open,
+        permissions=Permissions(
+            syntax=naming.syntax,
+            users=users,
+            anonymous_role=security.anonymous_role,
+            is_filtering=security.wildcard_subscriptions is WildcardSubscriptions.FILTER,
+        ),
+        is_open=lambda: login.is_open,
     )  # fmt: skip
     branches = Branches(core, registry, bindings, duplicates, clock_ms=clocks.wall_ms,
         timeout_s=transaction_timeout_s, branch_bytes_max=transaction_bytes_max)  # fmt: skip

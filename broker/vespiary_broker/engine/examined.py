@@ -33,7 +33,7 @@ Order
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Final
@@ -147,10 +147,11 @@ class ExaminedQueue:
         self._find_left()
 
     def _enter(self, consumer: Consumer) -> None:
-        text = consumer.match.text if consumer.match is not None else ""
+        wanted = consumer.wanted
+        text = wanted.text if wanted is not None else ""
         lane = self._lanes.get(text)
         if lane is None:
-            lane = self._lanes[text] = Lane(consumer.match)
+            lane = self._lanes[text] = Lane(wanted)
             self._raised.reset()
             self._lanes_changed()
         lane.users += 1
@@ -627,3 +628,24 @@ class ExaminedQueue:
             taker.lane.merge(taker.own)
             taker.own.clear()
             self._find_left()
+
+
+def examine_anew(
+    core: Core, judge: Judge | None, consumer: Consumer, change: Callable[[], None]
+) -> None:
+    """Change what a consumer wants; its queue is examined from then on, unless it has views.
+
+    Args:
+        core: The core.
+        judge: Decides about special messages.
+        consumer: The consumer.
+        change: Changes it.
+    """
+    queue = consumer.queue
+    if queue.examined is not None:
+        queue.examined.remove(consumer)
+    change()
+    if queue.examined is not None:
+        queue.examined.add(consumer)
+    elif queue.views is None:
+        queue.examined = ExaminedQueue(core, queue, judge)

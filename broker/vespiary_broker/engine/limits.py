@@ -24,6 +24,8 @@ class NamingStatistics:
         queues_max: Most queues; 0 for any number.
         refused: Addresses, queues, subscriptions and sessions that were refused since the start.
         permissions_refused: How often a user lacked a permission since the start.
+        permissions_withheld: Messages that subscribers of wildcards did not get since the start,
+            for their users may not consume them.
         throttled: How often a connection was not read for a while since the start: its user sent
             too fast.
         addresses_deleted: Addresses that scans have deleted since the start.
@@ -34,6 +36,7 @@ class NamingStatistics:
     queues_max: int
     refused: int
     permissions_refused: int
+    permissions_withheld: int
     throttled: int
     addresses_deleted: int
     queues_deleted: int

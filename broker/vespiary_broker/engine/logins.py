@@ -63,8 +63,15 @@ class Principal:
 
 
 NOBODY: Final = Principal(ANONYMOUS, frozenset((ANONYMOUS_ROLE,)), is_anonymous=True)
-GUEST: Final = Principal(ANONYMOUS, frozenset((ANONYMOUS_ROLE,)))
-"""Who comes in without a login because `allow-anonymous` says so; no administrator."""
+
+
+def guest(role: str = ANONYMOUS_ROLE) -> Principal:
+    """Return who comes in without a login because `allow-anonymous` says so; no administrator.
+
+    Args:
+        role: As `anonymous-role` says.
+    """
+    return Principal(ANONYMOUS, frozenset((role,)))
 
 
 @dataclass(frozen=True, slots=True)

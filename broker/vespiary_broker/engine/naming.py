@@ -54,6 +54,7 @@ class NamingRules:
         subscriptions_max: Most subscriptions; 0 for any number.
         users: Limits by user; EVERYBODY stands for those without.
         pause: Lets others have their turn in the middle of work that is long.
+        prefixes: What each acceptor takes off destinations: for queues, and for topics.
     """
 
     syntax: WildcardSyntax = DEFAULT_SYNTAX
@@ -64,6 +65,7 @@ class NamingRules:
     subscriptions_max: int = 0
     users: Mapping[str, UserLimit] = field(default_factory=dict)
     pause: Callable[[], Awaitable[None]] = no_pause
+    prefixes: tuple[tuple[str, str], ...] = (("/queue/", "/topic/"),)
 
 
 DEFAULT_RULES: Final = NamingRules()

@@ -3,6 +3,8 @@
 Owns the decision. The most specific match of `security-settings` that covers an address decides
 alone, as in the reference system; an address that none covers is nobody's. A wildcard stands for
 many addresses, so each match that may decide about one of them has to permit what is asked for.
+Subscribers and browsers need only some of them, unless `wildcard-subscriptions` is REJECT
+(`check_subscribing`): whoever serves them has to leave out the rest (`takes_from`, `guards`).
 Roles are looked up by the user's name, so a changed users file counts for connections that are
 open. Must never know a connection or a protocol. Asked by `publishing`, `subscriptions` and
 `registry`, where things are made and used, and by the admin API; owner: the event loop.
@@ -40,11 +42,18 @@ class Permissions:
 
     Attributes:
         refused: How often something was refused since the start.
+        withheld: Messages that were left out for subscribers of wildcards since the start, beside
+            those that the core and the switches count.
+        is_filtering: Whether subscribers of wildcards get what they may have; False: they need the
+            permission for all that a wildcard covers.
 
     Args:
         matches: Roles by match, as in `security-settings` of the configuration; empty permits all.
         syntax: What wildcards look like.
         users: Returns the users by name, as they are now.
+        anonymous_role: Role of clients without a login.
+        is_filtering: Whether subscribers of wildcards get what they may have; False: they need the
+            permission for all that a wildcard covers.
     """
 
     def __init__(
@@ -52,12 +61,18 @@ class Permissions:
         matches: Mapping[str, SecuritySettings] | None = None,
         syntax: WildcardSyntax = DEFAULT_SYNTAX,
         users: Callable[[], Mapping[str, User]] = dict,
+        *,
+        anonymous_role: str = ANONYMOUS_ROLE,
+        is_filtering: bool = False,
     ) -> None:
-        self.refused = 0
+        self.refused = self.withheld = 0
+        self._anonymous_roles = frozenset((anonymous_role,))
+        self.is_filtering = is_filtering
         self._syntax = syntax
         self._users = users
         self._matches: list[tuple[Pattern, SecuritySettings]] = []
         self._decided: dict[tuple[str, Permission, str], str | None] = {}
+        self._in_part: dict[tuple[str, Permission, str], bool] = {}
         self.replace(matches or {})
 
     @property
@@ -74,6 +89,7 @@ class Permissions:
     def forget(self) -> None:
         """Decide anew from now on: users have changed."""
         self._decided.clear()
+        self._in_part.clear()
 
     def is_administrator(self, user: str) -> bool:
         """Return whether a user is an administrator now, by its role.
@@ -105,6 +121,73 @@ class Permissions:
         """Return whether `check` would let it pass."""
         return not self._matches or self._decide(user, permission, address) is _PERMITTED
 
+    def check_subscribing(self, user: str, permission: Permission, address: str) -> None:
+        """Refuse a subscriber or browser who may have nothing of an address.
+
+        Args:
+            user: Its name; empty is nobody.
+            permission: What it wants to do.
+            address: Where; of a wildcard some of what it covers is enough.
+
+        Raises:
+            NotPermitted: It may not; names the match that decided.
+        """
+        if not self._is_permitted_in_part(user, permission, address):
+            self.check(user, permission, address)
+
+    def is_split(self, user: str, permission: Permission, address: str) -> bool:
+        """Return whether a user may have a part of what an address stands for, but not all."""
+        return (
+            self._is_filtered(address)
+            and not self.is_permitted(user, permission, address)
+            and self._is_permitted_in_part(user, permission, address)
+        )
+
+    def is_filtered(self, address: str) -> bool:
+        """Return whether queues that users make at an address take what these may have alone."""
+        return self.is_filtering and self._syntax.is_wildcard(address)
+
+    def takes_from(self, user: str, address: str, *, is_durable: bool) -> bool:
+        """Return whether a user's queue at a wildcard takes the messages of an address.
+
+        It does where the user could have the same queue for that address alone. The queue of a
+        user who is gone takes them: others may consume there, as far as they may.
+
+        Args:
+            user: Who made it.
+            address: The address, plain.
+            is_durable: Whether the queue survives a restart.
+        """
+        if not self._matches or not self.is_filtering:
+            return True
+        if user != ANONYMOUS_ROLE and user not in self._users():
+            return True
+        making = queue_permission(is_made=True, is_durable=is_durable)
+        return self.is_permitted(user, Permission.CONSUME, address) and self.is_permitted(
+            user, making, address
+        )
+
+    def _is_filtered(self, address: str) -> bool:
+        return bool(self._matches) and self.is_filtered(address)
+
+    def _is_permitted_in_part(self, user: str, permission: Permission, address: str) -> bool:
+        """Return whether some match that may decide about a part of a wildcard permits it."""
+        if not self._is_filtered(address) or address.startswith(OWN_PREFIX):
+            return self.is_permitted(user, permission, address)
+        key = (user, permission, address)
+        found = self._in_part.get(key)
+        if found is None:
+            roles, syntax = self._roles(user), self._syntax
+            found = any(
+                not roles.isdisjoint(getattr(settings, permission.value))
+                for pattern, settings in self._matches
+                if overlaps(pattern.text, address, syntax)
+            )
+            if len(self._in_part) >= _CACHE_ENTRIES_MAX:
+                self._in_part.clear()
+            self._in_part[key] = found
+        return found
+
     def check_making(
         self,
         user: str,
@@ -127,9 +210,10 @@ class Permissions:
             NotPermitted: It may not.
         """
         if address is None or routing_type not in address.routing_types:
-            self.check(user, Permission.CREATE_ADDRESS, name)
+            self.check_subscribing(user, Permission.CREATE_ADDRESS, name)
         if is_durable is not None:
-            self.check(user, queue_permission(is_made=True, is_durable=is_durable), name)
+            making = queue_permission(is_made=True, is_durable=is_durable)
+            self.check_subscribing(user, making, name)
 
     def _decide(self, user: str, permission: Permission, address: str) -> str | None:
         """Return `_PERMITTED`, or the match that does not permit it; empty if there is none."""
@@ -150,7 +234,7 @@ class Permissions:
 
     def _roles(self, user: str) -> frozenset[str]:
         if user == ANONYMOUS_ROLE:  # clients without a login, whatever a users file says
-            return frozenset((ANONYMOUS_ROLE,))
+            return self._anonymous_roles
         found = self._users().get(user)
         return frozenset() if found is None else found.roles
 

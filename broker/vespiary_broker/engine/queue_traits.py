@@ -48,6 +48,7 @@ class QueueTraits:
         rank: Of the queues of one client that a message could go to, that of the highest rank takes
             it, the oldest of several, and the others do not; `RETIRED`: it takes nothing any more.
             None: it takes its messages whatever the others do.
+        is_filtered: Whether it takes only what `user` may consume; a queue of a wildcard address.
     """
 
     is_configured: bool = False
@@ -65,6 +66,7 @@ class QueueTraits:
     is_owned: bool = False
     protocol: str = ""
     rank: int | None = None
+    is_filtered: bool = False
 
     @property
     def filter_string(self) -> str:
@@ -105,6 +107,8 @@ class QueueTraits:
             value["protocol"] = self.protocol
         if self.rank is not None:
             value["rank"] = self.rank
+        if self.is_filtered:
+            value["permitted-only"] = True
         value.update(self.kind)
         return value
 
@@ -138,6 +142,7 @@ class QueueTraits:
             is_owned=bool(value.get("owned", False)),
             protocol=str(value.get("protocol", "")),
             rank=value.get("rank"),
+            is_filtered=bool(value.get("permitted-only", False)),
         )
         if traits == QueueTraits(user=traits.user):
             return traits_of_user(traits.user)

@@ -23,13 +23,16 @@ from vespiary_spec.settings import RoutingType
 if TYPE_CHECKING:
     from vespiary_broker.engine.addresses import Address
     from vespiary_broker.engine.claims import Claims
+    from vespiary_broker.engine.core import MessageView
     from vespiary_broker.engine.examined import ExaminedQueue
+    from vespiary_broker.engine.guards import Guard
     from vespiary_broker.engine.lanes import Match
     from vespiary_broker.engine.routing import Route
     from vespiary_broker.engine.stream_gaps import GapReason
     from vespiary_broker.engine.streams import Stream
     from vespiary_broker.engine.upkeep import Upkeep
     from vespiary_broker.engine.views import View, Views
+    from vespiary_codec.journal.page_sketch import PageSketch
 
 QUEUE_ID_COUNTER: Final = "counter/queue-id"
 _QUEUE_ID_END: Final = 2**31
@@ -53,6 +56,8 @@ class Consumer:
         subscription: Id that the client gave it.
         credit: Messages that may be out unacknowledged, as the core counts them.
         match: Its selector; None takes all.
+        guard: Withholds messages of a wildcard address that its user may not consume; None: nothing
+            is to be withheld.
         priority: It is served before those with a lower one.
         is_exclusive: Whether it is to be the only one that is served.
         is_open: False once it was closed; its handle must not be used then.
@@ -94,6 +99,39 @@ class Consumer:
     client_credit: Callable[[], int | None] | None = None
     user: str = ""
     is_trusted: bool = False
+    guard: Guard | None = None
+
+    @property
+    def wanted(self) -> Match | None:
+        """What it is given: what matches its selector, and is not withheld."""
+        if self.guard is None or self.match is None:
+            return self.guard or self.match
+        return Both(self.guard, self.match)
+
+
+class Both:
+    """What two matches both take; keeps `lanes.Match`.
+
+    Attributes:
+        text: Their texts.
+
+    Args:
+        one: The one that is asked first.
+        other: The other.
+    """
+
+    def __init__(self, one: Match, other: Match) -> None:
+        self.text = f"{one.text}\0{other.text}"
+        self._one = one
+        self._other = other
+
+    def wants(self, message: MessageView) -> bool:
+        """Return whether a message matches."""
+        return self._one.wants(message) and self._other.wants(message)
+
+    def may_match(self, sketch: PageSketch) -> bool:
+        """Return whether a message of a page may match; False: none does."""
+        return self._one.may_match(sketch) and self._other.may_match(sketch)
 
 
 @dataclass(eq=False, slots=True)
@@ -134,6 +172,8 @@ class Queue:
         departures_of_all: The same of all queues together: those of the registry that has it.
         attempts_max: `max-delivery-attempts` as of its latest consumer; 0: any number.
         stream: The stream that reads it, which no consumer may; None: there is none.
+        unfiltered_below: Of a queue that takes only what its user may consume: the sequence below
+            which messages came while that was something else.
         is_written: Whether the bindings have it; always True if it is not durable.
         is_deleted: Whether it is gone.
     """
@@ -165,6 +205,7 @@ class Queue:
     departures_of_all: Counter[str] = field(default_factory=Counter)
     attempts_max: int = 0
     stream: Stream | None = None
+    unfiltered_below: int = 0
     is_written: bool = True
     is_deleted: bool = False
     rota: Rota = field(init=False)

@@ -53,11 +53,14 @@ class Reach:
         multicast: Queues that get every message that passes their filters.
         anycast: Sets of queues of which one gets it.
         diversions: Diverts, oldest first.
+        withheld: Queues that get no message because their users may not consume at the address;
+            those behind diverts are not counted.
     """
 
     multicast: tuple[Queue, ...]
     anycast: tuple[tuple[Queue, ...], ...]
     diversions: tuple[Diversion, ...] = ()
+    withheld: int = 0
 
     @property
     def selectors(self) -> Iterator[Selector]:
@@ -119,6 +122,7 @@ class Reach:
             tuple(queue for queue in self.multicast if queue.id not in queue_ids),
             tuple(choice for choice in anycast if choice),
             tuple(replace(one, reach=one.reach.without(queue_ids)) for one in self.diversions),
+            self.withheld,
         )
 
     def groups(self) -> list[list[int]]:

@@ -27,6 +27,7 @@ from vespiary_broker.engine.automatic_deletion import is_address_due
 from vespiary_broker.engine.branch_holds import held_by_branches
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.diverts import Diverts
+from vespiary_broker.engine.guards import Guards
 from vespiary_broker.engine.kind_rules import set_kind
 from vespiary_broker.engine.large_bodies import LargeBodies, Quarantine
 from vespiary_broker.engine.limits import Limits
@@ -35,7 +36,7 @@ from vespiary_broker.engine.naming import DEFAULT_RULES, NamingRules
 from vespiary_broker.engine.pausing import Pausing
 from vespiary_broker.engine.permissions import Permissions
 from vespiary_broker.engine.ports import Bindings, Event, JsonObject, Lock, Spawn
-from vespiary_broker.engine.queue_owners import QueueOwners
+from vespiary_broker.engine.queue_owners import QueueOwners, is_ownable
 from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits, configured_traits
 from vespiary_broker.engine.queues import CHANGED, Queue, QueueIds
 from vespiary_broker.engine.reach import reach_of_queue
@@ -80,6 +81,7 @@ class Registry:
         owners: Whose queues are.
         usage: What becomes of queues as consumers come and go.
         retroactive: Keeps messages for queues to come.
+        guards: Withhold from consumers what their users may not have.
         pausing: Pauses queues and addresses.
         unused: Created addresses without queues, oldest first.
         diverts: Where messages go instead or as well.
@@ -158,7 +160,13 @@ class Registry:
             on_changed=lambda: self._table.refresh_all_routes(),
         )
         self._table = AddressTable(
-            core, naming, self.diverts, self.switches, self.unrouted_messages, settings
+            core,
+            naming,
+            self.diverts,
+            self.switches,
+            self.unrouted_messages,
+            settings,
+            self.takes_from,
         )
         self.addresses = self._table.by_name
         self._core = core
@@ -177,6 +185,7 @@ class Registry:
         self.owners = QueueOwners(self.permissions, is_open)
         self.usage = Usage(core, self, self._quarantine, naming, spawn)
         self.retroactive = Retroactive(core, self)
+        self.guards = Guards(core, self, naming.prefixes)
         self.pausing = Pausing(self._write_again, self._bind, self._note_unused)
 
     def restore(self) -> None:
@@ -202,7 +211,9 @@ class Registry:
             address = Address(value["address"], {kind}, is_auto_created=True)
             self._table.admit(address)
         address.routing_types.add(kind)
-        self._enter(restored_queue(queue_id, value, address))
+        queue = restored_queue(queue_id, value, address)
+        self._enter(queue)
+        self._note_unfiltered(queue)  # its user may have had other permissions then
         self._table.refresh_routes(address)
 
     async def configure(self, addresses: Iterable[ConfiguredAddress]) -> None:
@@ -266,6 +277,32 @@ class Registry:
             if queue.route is not None:
                 queue.route.lead_anew(reach_of_queue(queue))
         self._table.lead_anew()
+
+    def takes_from(self, queue: Queue, address: str) -> bool:
+        """Return whether a queue takes messages of an address, as far as its user is concerned."""
+        user = queue.traits.user
+        return not queue.traits.is_filtered or self.permissions.takes_from(
+            user, address, is_durable=queue.is_durable
+        )
+
+    def permissions_changed(self) -> None:
+        """Let queues take what their users may consume by now, and have all senders ask again."""
+        self.permissions.forget()
+        self.ask_again()
+        for queue in self.queues.values():
+            self._note_unfiltered(queue)
+
+    def _note_unfiltered(self, queue: Queue) -> None:
+        """Note that a queue may hold what its user may not consume any more."""
+        if queue.traits.is_filtered:
+            counters = self._core.queue_statistics(queue.id)
+            is_empty = counters.head == counters.tail and not counters.paged
+            queue.unfiltered_below = 0 if is_empty else counters.tail
+
+    @property
+    def withheld(self) -> int:
+        """Messages that subscribers of wildcards did not get since the start: they may not."""
+        return self._core.withheld() + self.switches.withheld + self.permissions.withheld
 
     def is_said_apart(self, names: Collection[str], address: str, other: str) -> bool:
         """Return whether settings of an address come from a match that another one is not in."""
@@ -493,6 +530,9 @@ class Registry:
                 if not traits.is_configured:
                     self.usage.check_queue(name, address, traits.user)
                     self._make_room(address)
+                if traits.user and not is_trusted and routing_type is RoutingType.MULTICAST:
+                    is_filtered = self.permissions.is_filtered(address)
+                    traits = replace(traits, is_filtered=is_filtered) if is_filtered else traits
                 owner = await self._ensure_address(address, {routing_type}, is_auto_created=True)
                 queue = Queue(
                     await self._ids.take(),
@@ -624,8 +664,10 @@ class Registry:
             return
         self.limits.queue_gone(queue.traits.user)
         self.limits.queue_made(traits.user)
-        rank, queue.traits = queue.traits.rank, traits
-        self._table.rank_changed(queue, rank)
+        before, queue.traits = queue.traits, traits
+        if (before.user, before.is_filtered) != (traits.user, traits.is_filtered):
+            self._note_unfiltered(queue)
+        self._table.rank_changed(queue, before.rank)
         set_kind(self._core, queue, self.settings_for(queue.address.name))
         queue.rota.kind_changed()
         self.usage.open_or_close(queue)
@@ -647,8 +689,14 @@ class Registry:
         Durability: on return a durable queue that was adopted has its owner after a power loss too.
         """
         self.owners.check(queue, user)
+        traits = queue.traits
         if self.owners.is_adopted(queue, user):
-            await self.change_traits(queue, replace(queue.traits, user=user))
+            traits = replace(traits, user=user)
+        is_own = is_ownable(queue) and traits.user == user
+        if is_own and queue.routing_type is RoutingType.MULTICAST:
+            is_filtered = self.permissions.is_filtered(queue.address.name)
+            traits = replace(traits, is_filtered=traits.is_filtered or is_filtered)
+        await self.change_traits(queue, traits)
 
     async def _write_again(self, queue: Queue) -> None:
         async with self._lock:

@@ -44,6 +44,7 @@ class Route:
 
     Attributes:
         places_max: Most queues that a message can get to.
+        withheld: Queues that do not get it because of their users' permissions.
         switch: Chooses by message; None where all messages are alike.
 
     Args:
@@ -56,7 +57,7 @@ class Route:
 
     __slots__ = (
         "_address", "_core", "_handles", "_partings", "_switches", "_turn", "_unrouted",
-        "places_max", "switch",
+        "places_max", "switch", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -74,7 +75,7 @@ class Route:
         self._handles: list[int] = []
         self._turn = 0
         self._partings: _Partings | None = None
-        self.places_max = 0
+        self.places_max = self.withheld = 0
         self.switch: Switch | None = None
         self.lead(reach)
 
@@ -137,6 +138,7 @@ class Route:
                 )
             else:
                 self.switch.lead(reach)
+            self.withhold(reach.withheld)
             return
         self._close_switch()
         groups = reach.groups()
@@ -145,6 +147,7 @@ class Route:
         if had_queues and not self.places_max:
             self._close_handles()  # some senders are told now that no queue takes their messages
         self._set_groups(groups)
+        self.withhold(reach.withheld)
 
     def lead_anew(self, reach: Reach) -> None:
         """Lead to queues; every connection that was taught it asks again."""
@@ -162,6 +165,14 @@ class Route:
             return False
         self.places_max += self._core.extend_route(self._handles[0], queue.id)
         return True
+
+    def withhold(self, queues: int) -> None:
+        """Count every message as withheld from so many queues from now on."""
+        self.withheld = queues
+        if self.switch is not None:
+            self.switch.withheld = queues
+        for handle in self._handles:
+            self._core.withhold(handle, queues)
 
     def _set_groups(self, groups: list[list[int]]) -> None:
         handles, unrouted = self._handles, self._unrouted

@@ -281,7 +281,8 @@ class Stalls:
             return None
         return Stall(
             StallReason.NO_SELECTOR_MATCH,
-            "no message matches the selector of a consumer that takes messages",
+            "no message matches the selector of a consumer that takes messages"
+            + (", or its user may not consume it" if any(one.guard for one in takers) else ""),
             f"start a consumer for the others; `vespiary browse {queue.name}` shows the messages, "
             f"`vespiary consumer list --queue {queue.name}` the selectors",
         )
@@ -290,7 +291,7 @@ class Stalls:
         """Whether no message of a queue matches what these consumers want."""
         examined = queue.examined
         return examined is not None and all(
-            consumer.match is not None and not examined.waiting(consumer) for consumer in takers
+            consumer.wanted is not None and not examined.waiting(consumer) for consumer in takers
         )
 
     def _no_credit(self, queue: Queue, consumers: Sequence[Consumer]) -> Stall:

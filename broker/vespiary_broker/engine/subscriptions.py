@@ -130,7 +130,9 @@ async def open_subscription(
     destination = request.destination
     check_not_own(destination)
     if not destination.is_trusted:  # before anything is made for it
-        registry.permissions.check(destination.user, Permission.CONSUME, destination.address)
+        registry.permissions.check_subscribing(
+            destination.user, Permission.CONSUME, destination.address
+        )
     registry.limits.check_subscription()
     match = match_of(request)
     check_connection(registry.addresses.get(destination.address), output.handle)
@@ -171,6 +173,7 @@ async def open_subscription(
         user=destination.user,
         is_trusted=destination.is_trusted,
     )
+    registry.guards.protect(consumer)
     registry.limits.subscriptions += 1
     queue.consumers.append(consumer)
     queue.rota.opened(consumer)
@@ -178,7 +181,7 @@ async def open_subscription(
         queue.views.open(consumer, _view_of(registry, consumer, request))
     elif queue.examined is not None:
         queue.examined.add(consumer)
-    elif match is not None:
+    elif consumer.wanted is not None:
         queue.examined = ExaminedQueue(core, queue, registry.judge)
     registry.usage.consumer_opened(consumer)
     return consumer
@@ -287,7 +290,9 @@ def forbidden_consumers(registry: Registry) -> Iterator[tuple[Consumer, NotPermi
             if consumer.is_trusted:
                 continue
             try:
-                registry.permissions.check(consumer.user, Permission.CONSUME, queue.address.name)
+                registry.permissions.check_subscribing(
+                    consumer.user, Permission.CONSUME, queue.address.name
+                )
                 registry.owners.check(queue, consumer.user)
             except NotPermitted as error:
                 yield consumer, error
@@ -315,9 +320,7 @@ def delete_durable_subscription(
     if queue is None:
         name = durable_queue_name(client_id, durable_name)
         raise RemoteProtocolError(f"there is no durable subscription {name}")
-    registry.owners.check(queue, user)
-    permission = queue_permission(is_made=False, is_durable=queue.is_durable)
-    registry.permissions.check(user, permission, queue.address.name)
+    check_ending(registry, queue, user)
     if queue.consumers:
         raise RemoteProtocolError(
             f"the durable subscription {queue.name} is in use by another connection"
@@ -325,6 +328,25 @@ def delete_durable_subscription(
     registry.check_deletable(queue)
     registry.drop_queue(queue)
     return queue.key
+
+
+def check_ending(registry: Registry, queue: Queue, user: str) -> None:
+    """Refuse to delete the queue of a subscription that a user may not delete.
+
+    Args:
+        registry: Addresses and queues.
+        queue: The queue.
+        user: Who asks; who made it needs the permission for a part of a wildcard alone.
+
+    Raises:
+        NotPermitted: It may not, or the queue is another user's.
+    """
+    registry.owners.check(queue, user)
+    permission = queue_permission(is_made=False, is_durable=queue.is_durable)
+    if queue.traits.is_filtered and queue.traits.user == user:
+        registry.permissions.check_subscribing(user, permission, queue.address.name)
+    else:
+        registry.permissions.check(user, permission, queue.address.name)
 
 
 async def _queue_for(registry: Registry, request: SubscriptionRequest) -> Queue:

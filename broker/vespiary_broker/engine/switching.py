@@ -92,12 +92,14 @@ class Switches:
     """All switches of a broker.
 
     Attributes:
+        withheld: Messages that queues did not get because of their users' permissions.
         by_handle: The switches that connections may be taught, by the core's handle.
     """
 
-    __slots__ = ("by_handle",)
+    __slots__ = ("by_handle", "withheld")
 
     def __init__(self) -> None:
+        self.withheld = 0
         self.by_handle: dict[int, Switch] = {}
 
     def send(self, core: Core, handle: int) -> tuple[ScanStatus, int, int]:
@@ -119,6 +121,7 @@ class Switch:
 
     Attributes:
         handle: The core's handle, which connections are taught.
+        withheld: Queues that get no message because of their users' permissions.
 
     Args:
         core: The core.
@@ -130,7 +133,7 @@ class Switch:
 
     __slots__ = (
         "_address", "_core", "_extractor", "_reach", "_routes", "_switches", "_turns", "_unrouted",
-        "handle",
+        "handle", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -149,6 +152,7 @@ class Switch:
         switches.by_handle[self.handle] = self
         self._routes: OrderedDict[tuple[int, ...], int] = OrderedDict()
         self._turns: dict[Address, int] = {}
+        self.withheld = 0
         self.lead(reach)
 
     def lead(self, reach: Reach) -> None:
@@ -167,6 +171,7 @@ class Switch:
     def choose(self, message: StoredMessage) -> int:
         """As `handle_for`, for a message as selectors see it."""
         values = self._extractor.values_of(message)
+        self._switches.withheld += self.withheld
 
         def passes(selector: Selector | None) -> bool:
             return selector is None or selector.matches(values)

@@ -50,6 +50,7 @@ class _Batch:
 
     def __init__(self, consumer: Consumer, view: View, room_bytes: int) -> None:
         self.consumer = consumer
+        self.wanted = consumer.wanted
         self.view = view
         self.frames: list[bytes] = []
         self.is_full = False  # what comes next does not fit
@@ -158,7 +159,7 @@ class ViewGiver:
         """Give what stands at the cursor, one look at the queue."""
         view, queue = batch.view, batch.consumer.queue
         size = max(1, min(view.batch, view.room, budget, _LOOK_MAX))
-        found = view.walk.look(view.cursor, size, matches=(batch.consumer.match,))
+        found = view.walk.look(view.cursor, size, matches=(batch.wanted,))
         cost = len(found.messages) + _LOOK_COST + _JUDGE_COST * found.judged
         for message in found.messages:
             if view.room <= 0 or batch.is_over or not self._give(batch, message):
@@ -181,7 +182,7 @@ class ViewGiver:
     def _give(self, batch: _Batch, message: MessageView) -> bool:
         """Give a message, or pass over it; False: it has to wait, and all behind it."""
         consumer, queue = batch.consumer, batch.consumer.queue
-        if consumer.match is not None and not consumer.match.wants(message):
+        if batch.wanted is not None and not batch.wanted.wants(message):
             return True
         walk, judge = batch.view.walk, self._judge if message.is_special else None
         if judge is not None:

@@ -131,12 +131,13 @@ class Cycle:
     def permissions_changed(self) -> None:
         """Have senders ask again, and end connections whose users may not consume any more."""
         registry = self.engine.registry
-        registry.permissions.forget()
-        registry.ask_again()
+        registry.permissions_changed()
         for consumer, error in list(forbidden_consumers(registry)):
             connection = self.connections.get(consumer.output.handle)
             if connection is not None and consumer.is_open:
                 connection.refuse_error(error)
+        for queue_id in registry.guards.renew():
+            self.engine.dispatcher.poke(queue_id)
         self.touch()
 
     def close(self) -> None:

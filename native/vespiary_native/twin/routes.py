@@ -36,6 +36,14 @@ class Routes(Tables):
         known.set([*known.queues, queue])
         return True
 
+    def withhold(self, route: int, queues: int) -> None:
+        """See `CoreRoutes.withhold`."""
+        self._queues_route(route).withheld = queues
+
+    def withheld(self) -> int:
+        """See `CoreRoutes.withheld`."""
+        return self._staging.withheld
+
     def close_route(self, route: int) -> None:
         """See `CoreRoutes.close_route`."""
         self._route(route).is_open = False

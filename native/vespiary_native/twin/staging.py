@@ -70,6 +70,7 @@ class Staging:
         wanted: Queues whose consumers met a place in a closed extent, in that order.
         accounts: What messages cost in memory.
         counting: How often they were given out.
+        withheld: Messages that queues did not take, as their routes say.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Staging:
         self.image = Image(slab_bytes, slabs_max)
         self.blocks = Blocks(self.image, block_bytes)
         self.record_bytes_max = record_bytes_max
+        self.withheld = 0
         self.transaction = 0
         self.branch: Branch | None = None
         self.ready: dict[Queue, None] = {}
@@ -129,6 +131,7 @@ class Staging:
             raise ValueError(f"a reference of {len(body)} bytes: {REFERENCE_BYTES} are allowed")
         if not queues:
             route.unrouted += 1
+            self.withheld += route.withheld
             return 0
         properties_bytes, body_bytes = len(properties), len(body)
         start = ADD.size + PLACE.size * len(queues) + (TRANSACTION.size if self.transaction else 0)
@@ -148,6 +151,7 @@ class Staging:
             slab, at = self._place_volatile(length)
             assert slab.view is not None
             view = slab.view
+        self.withheld += route.withheld
         # The first place goes with the start: mostly it is the only one.
         first = queues[0]
         _ADD_AND_PLACE.pack_into(

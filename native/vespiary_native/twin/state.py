@@ -331,13 +331,14 @@ class Route:
         unrouted: Messages that were sent to it while it had none, and that nobody took note of yet.
     """
 
-    __slots__ = ("handle", "has_durable", "is_open", "is_switch", "queues", "unrouted")
+    __slots__ = ("handle", "has_durable", "is_open", "is_switch", "queues", "unrouted", "withheld")
 
     def __init__(self, handle: int, queues: list[Queue], *, is_switch: bool = False) -> None:
         self.handle = handle
         self.is_open = True
         self.is_switch = is_switch
         self.unrouted = 0
+        self.withheld = 0
         self.set(queues)
 
     def set(self, queues: list[Queue]) -> None:

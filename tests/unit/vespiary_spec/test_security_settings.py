@@ -14,7 +14,7 @@ from vespiary_spec.configuration import dump, from_broker, from_plain
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.model import Change, kebab
 from vespiary_spec.resources import API_VERSION, Broker
-from vespiary_spec.security import Auth
+from vespiary_spec.security import Auth, WildcardSubscriptions
 from vespiary_spec.settings import Permission, SecuritySettings
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/howto/permissions.md"
@@ -140,3 +140,30 @@ def test_users_of_a_resource_have_roles() -> None:
     auth = broker(auth={"users": [{"name": "alice", "roles": ["apps"]}]}).spec.auth
     assert isinstance(auth, Auth)
     assert auth.users[0].roles == ("apps",)
+
+
+def test_clients_without_a_login_cannot_be_administrators() -> None:
+    assert (
+        from_plain({"security": {"anonymous-role": "guests"}}).security.anonymous_role == "guests"
+    )
+    with pytest.raises(ConfigError, match="cannot be administrators") as caught:
+        from_plain({"security": {"anonymous-role": "admin"}})
+    assert caught.value.path == "security.anonymous-role"
+
+
+def test_a_resource_lets_clients_in_without_a_login() -> None:
+    auth = {"allowAnonymous": True, "anonymousRole": "guests", "wildcardSubscriptions": "REJECT"}
+    security = from_broker(broker(auth=auth)).security
+    assert security.allow_anonymous
+    assert security.anonymous_role == "guests"
+    assert security.wildcard_subscriptions is WildcardSubscriptions.REJECT
+    assert not from_broker(broker()).security.allow_anonymous
+    with pytest.raises(ConfigError, match="cannot be administrators") as caught:
+        from_broker(broker(auth={"anonymousRole": "admin"}))
+    assert caught.value.where == "spec.auth.anonymousRole"
+
+
+def test_parts_of_wildcards_are_granted_unless_that_is_rejected() -> None:
+    assert from_plain({}).security.wildcard_subscriptions is WildcardSubscriptions.FILTER
+    chosen = from_plain({"security": {"wildcard-subscriptions": "REJECT"}}).security
+    assert chosen.wildcard_subscriptions is WildcardSubscriptions.REJECT

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.names import Destination
-from vespiary_broker.engine.permissions import queue_permission
 from vespiary_broker.engine.publishing import find_target, make_target
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.selection.selector import (
@@ -27,6 +26,7 @@ from vespiary_broker.engine.selection.selector import (
 from vespiary_broker.engine.subscription_names import former_durable_queue_name
 from vespiary_broker.engine.subscriptions import (
     SubscriptionRequest,
+    check_ending,
     delete_durable_subscription,
     durable_queue,
     open_subscription,
@@ -248,7 +248,7 @@ async def _outgoing(session: AmqpSession, asked: Attach) -> Link:
     is_browsed = source.distribution_mode == COPY and not is_topic
     # Before anything of a subscription is made or deleted for it.
     permission = Permission.BROWSE if is_browsed else Permission.CONSUME
-    registry.permissions.check(destination.user, permission, destination.address)
+    registry.permissions.check_subscribing(destination.user, permission, destination.address)
     if is_topic:
         request = await _subscription(session, link, request, source)
     elif is_no_local:
@@ -447,9 +447,7 @@ async def _delete_shared(session: AmqpSession, queue: Queue) -> None:
     registry = session.cycle.engine.registry
     if queue.is_deleted or queue.consumers:
         return
-    registry.owners.check(queue, session.handler.user)
-    permission = queue_permission(is_made=False, is_durable=queue.is_durable)
-    registry.permissions.check(session.handler.user, permission, queue.address.name)
+    check_ending(registry, queue, session.handler.user)
     registry.check_deletable(queue)
     registry.drop_queue(queue)
     await registry.wait_removed(queue.key)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.core import LargeBody, LargeDelivery, MessageView
+from vespiary_broker.engine.guards import Guard
 from vespiary_broker.engine.message_times import is_scheduled
 from vespiary_broker.engine.names import check_not_own
 from vespiary_broker.engine.page_walk import PageWalk
@@ -59,7 +60,7 @@ async def open_browser(
     registry = session.cycle.engine.registry
     destination = request.destination
     check_not_own(destination)
-    registry.permissions.check(destination.user, Permission.BROWSE, destination.address)
+    registry.permissions.check_subscribing(destination.user, Permission.BROWSE, destination.address)
     check_connection(registry.addresses.get(destination.address), session.connection.handle)
     name = destination.queue or destination.address
     queue = registry.queue_of(destination.address, name)
@@ -96,6 +97,7 @@ class BrowserLink(OutgoingLink):
         self.node = link.node
         self._queue = queue
         self._match = match_of(request)
+        self._guard: Guard | None = None
         self._cursor = 0
         self._walk = PageWalk(session.cycle.core, queue.id)
         self._is_scheduled = False
@@ -141,8 +143,9 @@ class BrowserLink(OutgoingLink):
             return
         registry, user = session.cycle.engine.registry, session.handler.user
         try:
-            registry.permissions.check(user, Permission.BROWSE, queue.address.name)
+            registry.permissions.check_subscribing(user, Permission.BROWSE, queue.address.name)
             registry.owners.check(queue, user)
+            self._guard = registry.guards.guard_for(user, queue, Permission.BROWSE)
             delay_s = self._show()
         except VespiaryError as error:
             self.refuse(error)
@@ -188,6 +191,8 @@ class BrowserLink(OutgoingLink):
         if message.is_held or message.is_aside or is_scheduled(message, now_ms):
             return
         if self._match is not None and not self._match.wants(message):
+            return
+        if self._guard is not None and not self._guard.wants(message):
             return
         stored = self._walk.body(message.sequence)
         if stored is None:

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Final
 
 from vespiary_broker.engine.core import Core, MessageView
-from vespiary_broker.engine.examined import ExaminedQueue
+from vespiary_broker.engine.examined import examine_anew
 from vespiary_broker.engine.lanes import Match
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.settling import Judge
@@ -80,11 +80,8 @@ def take_match(core: Core, judge: Judge | None, consumer: Consumer, match: Match
         consumer: The consumer, of a queue whose consumers take messages.
         match: What it wants.
     """
-    queue = consumer.queue
-    if queue.examined is not None:
-        queue.examined.remove(consumer)
-    consumer.match = match
-    if queue.examined is not None:
-        queue.examined.add(consumer)
-    else:
-        queue.examined = ExaminedQueue(core, queue, judge)
+
+    def change() -> None:
+        consumer.match = match
+
+    examine_anew(core, judge, consumer, change)

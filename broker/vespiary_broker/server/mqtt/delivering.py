@@ -298,6 +298,8 @@ class Deliveries:
         said = delivered(message, self._hub.topics)
         topic = subscriber.topic or self._topic_of(message, said)
         sequence = message.sequence
+        if self._is_withheld(subscriber, message):
+            return b""
         wanted = self._wanted(subscriber, message, said, topic)
         if wanted is None:
             self._finish(subscriber.consumer, sequence)
@@ -321,6 +323,21 @@ class Deliveries:
             self._finish(subscriber.consumer, sequence)
             return b""
         return data if qos == 1 else self._noted(packet_id, data)
+
+    def _is_withheld(self, subscriber: Subscriber, message: StoredMessage) -> bool:
+        """Return whether permissions changed while a message waited for the window.
+
+        It goes back to the queue, whose consumer is given it no more.
+        """
+        consumer = subscriber.consumer
+        if consumer.guard is None or consumer.guard.wants(message):
+            return False
+        if consumer.view is not None:
+            self._finish(consumer, message.sequence)
+        else:
+            self._cycle.engine.registry.returns.release(consumer, message.sequence)
+            self._cycle.engine.dispatcher.poke(consumer.queue.id)
+        return True
 
     def _noted(self, packet_id: int, data: bytes) -> bytes:
         """Send a PUBLISH of QoS 2 once its id is durable; return it if it need not wait."""

@@ -238,11 +238,14 @@ class Retained:
                 if path or not level.startswith("$"):  # §4.7.2: no wildcard takes $SYS
                     stack.append((child, (*path, level), rest))
 
-    async def matching(self, topic_filter: str) -> AsyncIterator[RetainedMessage]:
+    async def matching(
+        self, topic_filter: str, may_have: Callable[[str], bool]
+    ) -> AsyncIterator[RetainedMessage]:
         """Yield what is retained for a filter.
 
         Args:
             topic_filter: A filter without `$share/NAME/`.
+            may_have: Says of a topic whether the subscriber may have what is retained for it.
         """
         queue = self._notes.find(_NAME)
         if queue is None:
@@ -252,6 +255,8 @@ class Retained:
         for number, (topic, sequence) in enumerate(list(self._matching(topic_filter.split("/")))):
             if number % _TURN == _TURN - 1:
                 await self._give_way()
+            if not may_have(topic):
+                continue
             message = await self._message(queue, sequence)
             if message is not None:
                 yield message

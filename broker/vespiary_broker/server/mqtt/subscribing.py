@@ -50,6 +50,7 @@ from vespiary_codec.wire.mqtt import (
 from vespiary_codec.wire.mqtt.reason_codes import ReasonCode
 from vespiary_codec.wire.mqtt.topics import split_share
 from vespiary_spec.errors import LimitExceeded, NotPermitted, VespiaryError
+from vespiary_spec.settings import Permission
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
@@ -363,7 +364,7 @@ class Subscribing:
             return
         self._hub.sys_topics.send_now(queue)
         route = self._registry.queue_route(queue)
-        async for message in self._hub.retained.matching(wanted.topic_filter):
+        async for message in self._hub.retained.matching(wanted.topic_filter, self._may_have):
             while not queue.is_deleted:
                 try:
                     self._copy(route.next_handle(), message)
@@ -374,6 +375,14 @@ class Subscribing:
             if queue.is_deleted or not self._connection.is_open:
                 return
         self._cycle.touch()
+
+    def _may_have(self, topic: str) -> bool:
+        """Return whether the client may have what is retained for a topic; count it if not."""
+        permissions, user = self._registry.permissions, self._session.user
+        address = self._hub.topics.address_of(topic)
+        is_permitted = permissions.is_permitted(user, Permission.CONSUME, address)
+        permissions.withheld += not is_permitted
+        return is_permitted
 
     def _copy(self, route: int, message: RetainedMessage) -> None:
         self._core.publish(

@@ -123,7 +123,7 @@ class SubscriptionQueues:
         """
         address = self._topics.address_of_filter(topic_filter)
         # Before it is made: it would take messages that nobody gets.
-        self._registry.permissions.check(user, Permission.CONSUME, address)
+        self._registry.permissions.check_subscribing(user, Permission.CONSUME, address)
         check_connection(self._registry.addresses.get(address), None)
         is_shared = bool(split_share(topic_filter).name)
         rank = None if is_alone(topic_filter, options) else options.qos

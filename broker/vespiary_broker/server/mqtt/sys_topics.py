@@ -77,11 +77,12 @@ class SysTopics:
             self._cycle.touch()
 
     def _send(self, queue: Queue, *, is_retained: bool) -> None:
-        topic_filter = self._watching[queue]
-        route = self._cycle.engine.registry.queue_route(queue).next_handle()
+        topic_filter, registry = self._watching[queue], self._cycle.engine.registry
+        route = registry.queue_route(queue).next_handle()
         for topic, value in self._values():
-            if matches(topic_filter, topic):
-                lines = f"destination:{escape(self._topics.address_of(topic), '1.2')}\n"
+            address = self._topics.address_of(topic)
+            if matches(topic_filter, topic) and registry.takes_from(queue, address):
+                lines = f"destination:{escape(address, '1.2')}\n"
                 if is_retained:
                     lines += f"{RETAINED}:true\n"
                 with suppress(NoRoom):  # the next ones come in a while

@@ -294,3 +294,23 @@ def test_a_user_called_anonymous_is_no_administrator(rig: AdminRig) -> None:
     )
     answer = rig.call("POST", path_of(operation("purgeQueue")), login=(ANONYMOUS, "secret"))
     assert answer.status == 403
+
+
+def test_a_look_at_the_queue_of_a_wildcard_shows_a_part_to_who_may_see_a_part(
+    rig: AdminRig,
+) -> None:
+    broker = rig.broker
+    broker.queue_states["all"] = queue_state("all", address="#")
+    rule(broker, (Permission.BROWSE, "place"))
+    path = path_of(operation("browseQueue"), "all")
+    assert rig.call("GET", path, login=ALICE).status == 403, "as long as parts are rejected"
+    broker.permissions.is_filtering = True
+    broker.permissions.forget()
+    assert rig.call("GET", path, login=ALICE).status == 200
+    assert broker.browsing.user == ALICE[0], "it shows what that user may see"
+    assert rig.call("GET", path, login=ROOT).status == 200
+    assert broker.browsing.user == "", "administrators see all"
+    counting = path_of(operation("countMessages"), "all")
+    assert rig.call("GET", counting, login=ALICE).status == 403, "a number has no parts"
+    rule(broker)
+    assert rig.call("GET", path, login=ALICE).status == 403

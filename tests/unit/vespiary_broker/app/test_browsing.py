@@ -9,8 +9,9 @@ import pytest
 from vespiary_broker.app import browsing
 from vespiary_broker.app.browsing import BrowsedPage, Browsing
 from vespiary_broker.engine.core import Core
+from vespiary_broker.engine.users import User
 from vespiary_spec.errors import InvalidSelector, RemoteProtocolError
-from vespiary_spec.settings import RoutingType
+from vespiary_spec.settings import RoutingType, SecuritySettings
 from vespiary_testkit import product_loop
 from vespiary_testkit.engine_rig import Rig, do
 
@@ -177,3 +178,20 @@ def test_a_queue_that_is_deleted_meanwhile_is_told():
     browser._core = AwayCore(rig.core, slabs)  # type: ignore[assignment]
     with pytest.raises(RemoteProtocolError, match="deleted meanwhile"):
         product_loop.run(browser.page("orders", after=0, limit=9, filter_text="", body_bytes=9))
+
+
+def test_who_may_see_a_part_of_a_wildcard_is_shown_that():
+    rig = Rig(users={"bob": User("bob", b"", 4096, b"", b"", frozenset(("bob",)))})
+    kind = RoutingType.MULTICAST
+    do(rig.registry.create_queue("all", "#", kind))
+    for name in ("open", "secret"):
+        do(rig.registry.create_address(name, {kind}, is_auto_created=True))
+        route = rig.registry.route_of(rig.registry.addresses[name], kind).next_handle()
+        rig.core.publish(route, f"destination:{name}\n".encode(), name.encode(), persistent=True)
+    rig.journal.flush()
+    seen = SecuritySettings(browse=("bob",))
+    rig.registry.permissions.replace({"#": seen, "secret": SecuritySettings()})
+    assert bodies(page(rig, "all", user="bob")) == [b"open"]
+    assert bodies(page(rig, "all")) == [b"open", b"secret"]
+    rig.registry.permissions.replace({"#": seen})
+    assert bodies(page(rig, "all", user="bob")) == [b"open", b"secret"]

@@ -2,13 +2,13 @@ import pytest
 
 from vespiary_broker.engine.logins import (
     FAILURES_FREE,
-    GUEST,
     PAUSE_FIRST_S,
     PAUSE_MAX_S,
     WINDOW_S,
     Check,
     Logins,
     Principal,
+    guest,
 )
 from vespiary_broker.engine.users import User, make_user
 from vespiary_spec.errors import LoginRefused
@@ -91,10 +91,10 @@ def test_anonymous() -> None:
 
 def test_anonymous_clients_beside_users() -> None:
     login = Counted(USERS)
-    login.logins = Logins(lambda: USERS, anonymous=GUEST)
+    login.logins = Logins(lambda: USERS, anonymous=guest())
     assert login.logins.is_login_optional
     assert not login.logins.is_open
-    assert login(None, None) == login("", "") == GUEST
+    assert login(None, None) == login("", "") == guest()
     assert login("alice", "right").name == "alice"
     for name, password in (("alice", ""), (None, "right"), ("nobody", "right"), ("alice", "wrong")):
         with pytest.raises(LoginRefused):
@@ -109,10 +109,10 @@ def test_lockout_says_why() -> None:
         "nobody can log in: this broker has no users, and it has had a users file"
     )
     for reason in ("so it is", ""):
-        guests = Logins(dict, closed_reason=lambda reason=reason: reason, anonymous=GUEST)
+        guests = Logins(dict, closed_reason=lambda reason=reason: reason, anonymous=guest())
         assert not guests.lockout
         assert not guests.is_open
-        assert guests.without_login() == GUEST, "on a new broker too they are no administrators"
+        assert guests.without_login() == guest(), "on a new broker too they are no administrators"
     with pytest.raises(LoginRefused, match="there are no users to log in as"):
         guests.begin("alice", "x", "p", 0.0)
 

@@ -8,7 +8,7 @@ import base64
 import pytest
 from scramp import ScramClient, ScramException, ScramMechanism
 
-from vespiary_broker.engine.logins import FAILURES_FREE, GUEST, Check, Logins, Principal
+from vespiary_broker.engine.logins import FAILURES_FREE, Check, Logins, Principal, guest
 from vespiary_broker.engine.mechanisms import (
     RESPONSE_BYTES_MAX,
     Challenge,
@@ -88,9 +88,9 @@ def test_what_is_offered_follows_users_and_certificate() -> None:
 
 
 def test_anonymous_beside_users() -> None:
-    mechanisms = Mechanisms(Logins(lambda: USERS, anonymous=GUEST))
+    mechanisms = Mechanisms(Logins(lambda: USERS, anonymous=guest()))
     assert mechanisms.offered() == (SCRAM, "PLAIN", "ANONYMOUS")
-    assert mechanisms.begin("ANONYMOUS", "p").respond(b"", 0.0) == Welcome(GUEST)
+    assert mechanisms.begin("ANONYMOUS", "p").respond(b"", 0.0) == Welcome(guest())
 
 
 @pytest.mark.parametrize("mechanism", ["EXTERNAL", "ANONYMOUS", "", "plain", "GSSAPI", "x" * 9999])

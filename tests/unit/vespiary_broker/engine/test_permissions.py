@@ -118,6 +118,42 @@ def test_who_comes_in_without_a_login_has_the_role_anonymous() -> None:
     assert not lent.is_permitted("anonymous", SEND, "orders"), "it lends nothing to clients"
 
 
+def test_who_comes_in_without_a_login_may_share_a_role_with_users() -> None:
+    permissions = Permissions(
+        {"#": SecuritySettings(send=("apps",)), "a": SecuritySettings(send=("anonymous",))},
+        users=lambda: EVERYBODY,
+        anonymous_role="apps",
+    )
+    assert permissions.is_permitted("anonymous", SEND, "b")
+    assert permissions.is_permitted("alice", SEND, "b")
+    assert not permissions.is_permitted("anonymous", SEND, "a"), "it has that role alone"
+
+
+def test_where_parts_are_enough_a_wildcard_needs_one_match_that_permits() -> None:
+    matches = {
+        "news.#": SecuritySettings(consume=("apps",)),
+        "news.secret": SecuritySettings(consume=("ops",)),
+    }
+    permissions = Permissions(matches, users=lambda: EVERYBODY, is_filtering=True)
+    for wildcard in ("#", "*", "news.*", "*.secret", "news.secret.#"):
+        permissions.check_subscribing("alice", CONSUME, wildcard)
+        assert permissions.is_split("alice", CONSUME, wildcard)
+    assert not permissions.is_split("alice", CONSUME, "news.open.#")
+    for plain in ("news.secret", "other"):
+        with pytest.raises(NotPermitted):
+            permissions.check_subscribing("alice", CONSUME, plain)
+    for wildcard in ("sports.*", "$mqtt.#"):
+        with pytest.raises(NotPermitted):
+            permissions.check_subscribing("alice", CONSUME, wildcard)
+    with pytest.raises(NotPermitted):
+        permissions.check_subscribing("bob", CONSUME, "#")
+    with pytest.raises(NotPermitted):
+        permissions.check("alice", CONSUME, "news.*")
+    assert permissions.refused == 6
+    assert permissions.is_filtered("#")
+    assert not permissions.is_filtered("news.secret")
+
+
 def test_other_rules_and_other_roles_count_from_then_on() -> None:
     found = users(BOB)
     permissions = Permissions({"#": SecuritySettings(send=("apps",))}, users=lambda: found)

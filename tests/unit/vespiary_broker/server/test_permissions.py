@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 
@@ -230,8 +231,30 @@ async def test_who_has_the_role_does_all_of_it() -> None:
 
 
 @run
-async def test_a_subscription_with_wildcards_needs_every_match() -> None:
+async def test_a_subscription_with_wildcards_gets_what_its_user_may_have() -> None:
     rig = rigged({"#": allowed(), "news.secret": allowed("consume")})
+    peer = await come_in(rig, **{"client-id": "c"})
+    writer = await come_in(rig)
+    wanted = (
+        subscribe("/topic/news.*"),
+        subscribe("/topic/news.#", id="2", durable_subscription_name="d"),
+        subscribe("news.#\\c\\cshared", id="3", subscription_type="MULTICAST"),
+    )
+    for data in wanted:
+        assert (await answer(rig, peer, data)).command == "RECEIPT"
+    for name in ("secret", "open", "secret", "open"):
+        assert (await answer(rig, writer, send(f"/topic/news.{name}"))).command == "RECEIPT"
+    got = [frame for frame in peer.frames() if frame.command == "MESSAGE"]
+    assert {frame.get("destination") for frame in got} == {"/topic/news.open"}
+    assert Counter(frame.get("subscription") for frame in got) == {"1": 2, "2": 2, "3": 2}
+    assert rig.engine.registry.withheld == 6
+    await rig.close()
+
+
+@run
+async def test_a_subscription_with_wildcards_needs_every_match_where_parts_are_rejected() -> None:
+    rig = rigged({"#": allowed(), "news.secret": allowed("consume")})
+    rig.engine.registry.permissions.is_filtering = False
     peer = await come_in(rig)
     assert (await answer(rig, peer, subscribe("/topic/sports.*"))).command == "RECEIPT"
     frame = await answer(rig, peer, subscribe("/topic/news.*", id="2"))

@@ -235,3 +235,45 @@ async def test_nobody_sends_to_sys_topics(rig: ServerRig) -> None:
     assert state.error is not None
     assert "only the broker itself sends" in (state.error.description or "")
     assert "$SYS.broker.version" not in rig.engine.registry.addresses
+
+
+@pytest.mark.parametrize("more", [{}, DURABLE, SHARED])
+@with_rig()
+async def test_a_wildcard_gives_what_its_user_may_have(
+    rig: ServerRig, more: dict[str, Any]
+) -> None:
+    rule(rig, **{"news.secret": allowed("consume")})
+    reader, writer = await client(rig), await client(rig, "writer")
+    await reader.receiver(None, credit=10, source=Source(address="/topic/news.#", **more))
+    await writer.sender("/topic/news.secret")
+    await writer.sender("/topic/news.open", handle=1)
+    for handle in (0, 1, 0, 1):
+        writer.send(message(b"secret" if handle == 0 else b"open"), handle=handle)
+    await rig.flush()
+    await rig.flush()
+    assert len(reader.messages()) == 2
+    assert rig.engine.registry.withheld == 2
+
+
+@with_rig()
+async def test_a_browser_is_shown_what_its_user_may_see(rig: ServerRig) -> None:
+    kind = RoutingType.MULTICAST
+    registry = rig.engine.registry
+    await registry.create_queue("all", "news.#", kind)
+    rule(rig, **{"news.secret": allowed("browse")})
+    for name in ("news.secret", "news.open"):
+        await registry.create_address(name, {kind}, is_auto_created=True)
+        route = registry.route_of(registry.addresses[name], kind).next_handle()
+        lines = f"destination:{name}\n".encode()
+        rig.core.publish(route, lines, name.encode(), persistent=True)
+    await rig.flush()
+    peer = await client(rig)
+    where = Source(address="news.#::all", distribution_mode=COPY)
+    await peer.receiver(None, credit=10, source=where)
+    got: list[Any] = []
+    async with asyncio.timeout(WAIT_S):
+        while not got:
+            await asyncio.sleep(0.01)
+            got += peer.messages()
+    await rig.settle()
+    assert len(got + peer.messages()) == 1
