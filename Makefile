@@ -140,7 +140,7 @@ java: ## make sure that Spark finds Java 17 or newer; as root on Debian, install
 maven: ## make sure that the JMS tests find JDK 17 or newer and Maven; as root on Debian, install them
 	@.ci/maven
 
-mosquitto: ## make sure that the tests of MQTT bridges find mosquitto; as root on Debian, install it
+mosquitto: ## make sure that the tests of MQTT find mosquitto and Paho C; as root on Debian, install them
 	@.ci/mosquitto
 
 clang: ## make sure that the C scanners can be fuzzed (clang with libFuzzer); as root on Debian, install it

@@ -275,9 +275,15 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.transmit(data)
 
-    def transmit(self, data: bytes, *, is_last: bool = True) -> None:
-        """Send bytes at once; a framing is told by `is_last` whether they end what was begun."""
-        self.put(data if self.framing is None else self.framing.wrap(data, is_last=is_last))
+    def transmit(self, data: bytes, *, total_bytes: int = 0) -> None:
+        """Send bytes at once.
+
+        Args:
+            data: The bytes.
+            total_bytes: As for `protocol_handler.Framing.wrap`.
+        """
+        framing = self.framing
+        self.put(data if framing is None else framing.wrap(data, total_bytes=total_bytes))
 
     def put(self, data: bytes) -> None:
         """Send bytes at once, as they are."""

@@ -111,14 +111,19 @@ class LargeStream:
             await self._wait_for_room()
         if self._is_cut:
             return
-        self._transmit(self._start.end, is_last=True)
+        if self._start.end or not self.sent_bytes:
+            self._transmit(self._start.end)
         self._store.delivered(self._given.body.size_bytes)
         if self._start.is_done:
             await self._acknowledge()
 
-    def _transmit(self, piece: bytes, *, is_last: bool = False) -> None:
-        data = piece if self.sent_bytes else self._start.head + piece
-        self._connection.transmit(data, is_last=is_last)
+    def _transmit(self, piece: bytes) -> None:
+        data, total_bytes = piece, 0
+        if not self.sent_bytes:
+            start = self._start
+            data = start.head + piece
+            total_bytes = len(start.head) + self._given.body.size_bytes + len(start.end)
+        self._connection.transmit(data, total_bytes=total_bytes)
         self.sent_bytes += len(data)
 
     async def _acknowledge(self) -> None:

@@ -152,12 +152,13 @@ class Framing(Protocol):
     Owner: the handler that has set it.
     """
 
-    def wrap(self, data: bytes, *, is_last: bool = True) -> bytes:
+    def wrap(self, data: bytes, *, total_bytes: int = 0) -> bytes:
         """Return bytes as they go out; empty for nothing.
 
         Args:
             data: What was written.
-            is_last: Whether what was begun ends with it.
+            total_bytes: Of a message whose first part this is, its size; 0: this is all of it, or
+                the next part of one that has begun.
         """
 
     def end(self) -> bytes:
