@@ -271,13 +271,15 @@ class MqttLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     maximum_packet_size: Annotated[
         int,
         setting(
-            "A packet of a client, all of it; told to clients of MQTT 5.",
+            "A packet of a client, all of it; told to clients of MQTT 5. The default is the "
+            "protocol's own limit: a large payload goes to a file as it arrives. What is told is "
+            "less where payloads are (`max-large-message-size`), or cannot go to files.",
             unit=Unit.BYTES,
             change=Change.RESTART,
             minimum=1024,
             maximum=268_435_460,
         ),
-    ] = 2 * _MIB
+    ] = 268_435_460
     receive_maximum: Annotated[
         int,
         setting(

@@ -30,7 +30,7 @@ class WebSocketLimits(
             minimum=1024,
             maximum=2**50,
         ),
-    ] = 128 * _MIB
+    ] = 512 * _MIB
     max_header_size: Annotated[
         int,
         setting(

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from vespiary_broker.server.protocol_handler import Work
 
 _TWO_BYTES_MAX: Final = 65_535
+_TOLD_BYTES_MAX: Final = 268_435_455
+"""Largest Maximum Packet Size that Paho's Python client takes: the largest remaining length."""
 
 
 @dataclass(eq=False, slots=True)
@@ -370,7 +372,7 @@ class Connecting:
         limits = self._limits
         properties: Properties = {
             Property.RECEIVE_MAXIMUM: limits.receive_maximum,
-            Property.MAXIMUM_PACKET_SIZE: limits.maximum_packet_size,
+            Property.MAXIMUM_PACKET_SIZE: min(self._handler.packet_bytes_max, _TOLD_BYTES_MAX),
             Property.TOPIC_ALIAS_MAXIMUM: limits.topic_alias_maximum,
         }
         if self._authentication is not None:
@@ -409,6 +411,7 @@ class Connecting:
     def leave(self, login: Login) -> None:
         """Give back what the client holds, and begin what follows from its end."""
         session = login.session
+        login.publishing.leave()
         login.deliveries.leave()
         login.subscribing.close()
         self._end_counting()

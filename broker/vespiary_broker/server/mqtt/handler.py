@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from vespiary_broker.engine.core import MqttLimits as ScanLimits
 from vespiary_broker.engine.core import NoRoom
 from vespiary_broker.server.mqtt.connecting import Connecting, Login
-from vespiary_broker.server.mqtt.intake import Intake
+from vespiary_broker.server.mqtt.intake import COLLECTED_BYTES_MAX, Intake
 from vespiary_broker.server.mqtt.reasons import (
     KeepAliveExceeded,
     explained,
@@ -50,19 +50,36 @@ from vespiary_codec.wire.mqtt import (
 )
 from vespiary_codec.wire.mqtt import MqttLimits as CodecLimits
 from vespiary_codec.wire.mqtt.properties import Properties
+from vespiary_codec.wire.mqtt.publish_head import HEAD_BYTES_MAX
 from vespiary_codec.wire.mqtt.reason_codes import ALLOWED, ReasonCode
-from vespiary_spec.errors import LoginRefused, VespiaryError
+from vespiary_spec.errors import DiskFull, LoginRefused, VespiaryError
+from vespiary_spec.settings import MqttLimits
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.core import LargeDelivery
     from vespiary_broker.engine.queues import Consumer
     from vespiary_broker.server.connection import Connection
     from vespiary_broker.server.cycle import Cycle
-    from vespiary_broker.server.listener import Listener
+    from vespiary_broker.server.listener import LargeLimits, Listener
+    from vespiary_broker.store.large_writer import LargeWriter
 
 _KEEP_ALIVE_SHARE: Final = 1.5
 """Keep alive intervals without a packet after which a client is dropped (§3.1.2.10)."""
+_SCANNED_BEGINNING_BYTES: Final = 4096
+"""Bytes before a payload up to which the core finds a packet whose payload is not large."""
 _NAMES: Final = {Version.V3_1: "MQTT 3.1", Version.V3_1_1: "MQTT 3.1.1", Version.V5: "MQTT 5"}
+
+
+def packet_bytes_max(limits: MqttLimits, large: LargeLimits | None) -> int:
+    """Return the largest packet that a client may send.
+
+    Args:
+        limits: Those of the acceptor.
+        large: Which payloads go to files; None: none does, so each is in memory.
+    """
+    if large is None:
+        return min(limits.maximum_packet_size, COLLECTED_BYTES_MAX)
+    return min(limits.maximum_packet_size, large.size_bytes_max + HEAD_BYTES_MAX)
 
 
 class MqttHandler:
@@ -79,6 +96,8 @@ class MqttHandler:
     def __init__(self, connection: Connection, cycle: Cycle, listener: Listener) -> None:
         assert cycle.mqtt is not None
         limits = listener.acceptor.mqtt
+        self._large = listener.large if cycle.large is not None else None
+        self.packet_bytes_max = packet_bytes_max(limits, self._large)
         self._connection = connection
         self._cycle = cycle
         self._limits = limits
@@ -88,13 +107,14 @@ class MqttHandler:
             cycle.buffer,
             self,
             CodecLimits(
-                packet_bytes=limits.maximum_packet_size,
-                before_login_bytes=min(limits.maximum_packet_size, 64 * 1024),
+                packet_bytes=self.packet_bytes_max,
+                before_login_bytes=min(self.packet_bytes_max, 64 * 1024),
                 topic_bytes=limits.max_topic_size,
                 topic_levels=limits.max_topic_levels,
                 user_properties=limits.max_user_properties,
             ),
             cycle.engine.registry.switches,
+            self._large,
         )
         # What every turn asks for is bound once.
         self.read_view = self._intake.read_view
@@ -103,6 +123,7 @@ class MqttHandler:
         self.block = connection.block
         self.note_partial = connection.note_partial
         self.fail_frame = connection.fail_frame
+        self.hold_reading = connection.hold_reading
         self._connecting = Connecting(connection, cycle, cycle.mqtt, listener, self)
         self._login: Login | None = None
         self._version: Version | None = None
@@ -250,6 +271,27 @@ class MqttHandler:
         """Handle a packet; reading waits if it needs time."""
         self._connection.perform(lambda: self._handle(packet), packet)
 
+    def begin_large(self, packet: Publish, payload_bytes: int) -> LargeWriter | None:
+        """Return where the large payload of a PUBLISH goes; None: nowhere, it is passed over.
+
+        Raises:
+            VespiaryError: The connection has to end.
+        """
+        assert self._login is not None
+        return self._login.publishing.begin_large(packet, payload_bytes)
+
+    def take_large(self, packet: Publish, writer: LargeWriter | None) -> None:
+        """Handle a PUBLISH whose payload has come; reading waits meanwhile."""
+        assert self._login is not None
+        publishing = self._login.publishing
+        self._connection.hold_reading(held=False)
+        self._connection.perform(lambda: publishing.publish_large(packet, writer), packet)
+
+    def is_body_dropped(self, packet: Publish, full: DiskFull) -> bool:
+        """Return what the policy of its address says of a large payload that finds no room."""
+        assert self._login is not None
+        return self._login.publishing.is_body_dropped(packet, full)
+
     def refuse_error(self, error: VespiaryError) -> None:
         """End the connection for what the client did wrong."""
         version = error.version if isinstance(error, RemoteProtocolError) else None
@@ -324,10 +366,14 @@ class MqttHandler:
         """
         self._login = login
         self._connection.logged_in()
-        self._intake.set_version(login.version)
+        body_bytes = self._listener.scanned_payload_bytes
+        scanned_bytes = self.packet_bytes_max
+        if self._large is not None:  # a larger packet may have a payload that goes to a file
+            scanned_bytes = min(scanned_bytes, body_bytes + _SCANNED_BEGINNING_BYTES)
+        self._intake.set_version(login.version, scanned_bytes)
         limits = ScanLimits(
-            packet_bytes=self._limits.maximum_packet_size,
-            body_bytes=self._listener.scanned_payload_bytes,
+            packet_bytes=scanned_bytes,
+            body_bytes=body_bytes,
             receive_maximum=self._limits.receive_maximum,
         )
         self._cycle.core.set_ready_mqtt(self._connection.handle, login.version, limits)

@@ -40,13 +40,15 @@ from vespiary_codec.wire.mqtt import (
 from vespiary_codec.wire.mqtt import encode as encode_packet
 from vespiary_codec.wire.mqtt.packet_types import PacketType
 from vespiary_codec.wire.mqtt.reason_codes import ALLOWED, ReasonCode
-from vespiary_spec.errors import LimitExceeded, VespiaryError
+from vespiary_spec.errors import DiskFull, LimitExceeded, VespiaryError
+from vespiary_spec.settings import Permission
 
 if TYPE_CHECKING:
     from vespiary_broker.server.connection import Connection
     from vespiary_broker.server.cycle import Cycle
     from vespiary_broker.server.listener import LargeLimits
     from vespiary_broker.server.mqtt.hub import MqttHub
+    from vespiary_broker.store.large_writer import LargeWriter
 
 
 log = logging.getLogger(__name__)
@@ -95,6 +97,8 @@ class Publishing:
         self._large_limits = large_limits
         self._aliases: dict[int, str] = {}
         self._has_dropped = False
+        self._refusal: VespiaryError | None = None  # of the payload that is passed over
+        self._storing: LargeWriter | None = None  # a payload, all of it there, not yet stored
         self._message_sender = MessageSender(connection, cycle, lambda _: None)
 
     def publish(self, packet: Publish) -> Coroutine[Any, Any, None] | None:
@@ -124,17 +128,116 @@ class Publishing:
         self._sent(packet, sent)
         return None
 
-    async def _send_later(self, packet: Publish, message: Outgoing) -> None:
+    # --- large payloads -----------------------------------------------------------------------
+
+    def begin_large(self, packet: Publish, payload_bytes: int) -> LargeWriter | None:
+        """Return where the payload of a PUBLISH goes that is still to come.
+
+        `publish_large` has to follow.
+
+        Args:
+            packet: The packet, without its payload.
+            payload_bytes: How long that is.
+
+        Returns:
+            None: nowhere. The client is told in the end why, or that it has sent this before.
+
+        Raises:
+            VespiaryError: It may not be published, and its client cannot be told otherwise.
+        """
+        assert self._cycle.large is not None
+        self._resolve_alias(packet)
+        if packet.qos:
+            self._check_quota(packet)
+        if packet.qos == 2 and packet.packet_id in (self._session.received or {}):
+            return None
+        try:
+            self._check_large(packet, payload_bytes)
+        except VespiaryError as error:
+            if not self._may_tell(packet, reason_of(error)):
+                raise
+            self._refusal = error
+            return None
+        return self._cycle.large.begin()
+
+    def _check_large(self, packet: Publish, payload_bytes: int) -> None:
+        """Refuse a large payload before it goes to a file.
+
+        Raises:
+            VespiaryError: It may not be published.
+        """
+        assert self._large_limits is not None
+        if packet.retain:
+            raise _retained_too_large(payload_bytes)
+        most = self._large_limits.size_bytes_max
+        if payload_bytes > most:
+            raise LimitExceeded(
+                "the payload is too large",
+                measured=f"{payload_bytes} bytes",
+                allowed=f"at most {most} bytes (max-large-message-size)",
+            )
+        destination = self.outgoing(packet).destination
+        self._registry.permissions.check(destination.user, Permission.SEND, destination.address)
+
+    def publish_large(
+        self, packet: Publish, writer: LargeWriter | None
+    ) -> Coroutine[Any, Any, None] | None:
+        """Take a PUBLISH whose payload has come; what is returned is left to do.
+
+        Args:
+            packet: The packet, without its payload.
+            writer: What `begin_large` returned.
+
+        Raises:
+            VespiaryError: It may not be published, and its client cannot be told otherwise.
+        """
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            self._refuse(packet, refusal)
+            return None
+        if writer is None:
+            self._answer(packet)  # it came before
+            return None
+        self._storing = writer
+        try:
+            message = self.outgoing(packet)
+        except VespiaryError as error:
+            writer.discard()
+            self._refuse(packet, error)
+            return None
+        return self._send_later(packet, message, writer)
+
+    def is_body_dropped(self, packet: Publish, full: DiskFull) -> bool:
+        """Return what the policy of its address says of a payload that finds no room on the disk.
+
+        Raises:
+            JournalFull: It is refused.
+        """
+        address = self.outgoing(packet).destination.address
+        return self._cycle.engine.full_disk.is_dropped(address, full)
+
+    def leave(self) -> None:
+        """Give up a payload that is not stored yet: the client was not told that it is."""
+        if self._storing is not None:
+            self._storing.discard()
+
+    # --- what cannot be sent at once ----------------------------------------------------------
+
+    async def _send_later(
+        self, packet: Publish, message: Outgoing, writer: LargeWriter | None = None
+    ) -> None:
         try:
             if packet.retain:
                 await self._hub.retained.ready()
             if packet.qos == 2:
                 await self._hub.exactly_once.begin_receiving(self._session)
-            if self._is_large(message):
-                sent = await self._send_large(packet, message)
+            if writer is not None or self._is_large(message):
+                sent = await self._send_large(packet, message, writer)
             else:
                 sent = await self._message_sender.send(message, self._stage_for(packet))
         except VespiaryError as error:
+            if writer is not None:
+                writer.discard()
             self._refuse(packet, error)
             return
         self._sent(packet, sent)
@@ -143,8 +246,15 @@ class Publishing:
         large = self._large_limits
         return large is not None and large.is_large(len(message.body), message.size_bytes)
 
-    async def _send_large(self, packet: Publish, message: Outgoing) -> Sent:
+    async def _send_large(
+        self, packet: Publish, message: Outgoing, writer: LargeWriter | None
+    ) -> Sent:
         """Send a message whose body goes to a file.
+
+        Args:
+            packet: Its packet.
+            message: The message.
+            writer: The body, all of it taken in; None: the message has it.
 
         Raises:
             VespiaryError: It is refused; nothing is left of the body.
@@ -154,18 +264,16 @@ class Publishing:
         store = self._cycle.large
         assert store is not None
         if packet.retain:
-            raise LimitExceeded(
-                "a retained message is too large",
-                measured=f"{len(message.body)} bytes",
-                allowed="what is no large message (min-large-message-size)",
-                cure="publish it without the retain flag, or smaller",
-            )
-        writer = store.begin()
-        writer.put(message.body)
-        writer.on_full = lambda full: self._cycle.engine.full_disk.is_dropped(
-            message.destination.address, full
-        )
-        body = await writer.finish(is_persistent=message.is_persistent)
+            raise _retained_too_large(len(message.body))
+        if writer is None:
+            writer = store.begin()
+            writer.put(message.body)
+        writer.on_full = lambda full: self.is_body_dropped(packet, full)
+        self._storing = writer
+        try:
+            body = await writer.finish(is_persistent=message.is_persistent)
+        finally:
+            self._storing = None
         if body is None:
             return Sent(Outcome.DROPPED if writer.is_dropped else Outcome.GONE)
         sent = Sent(Outcome.GONE)
@@ -239,12 +347,18 @@ class Publishing:
         if code is ReasonCode.NOT_AUTHORIZED and packet.topic.startswith("$"):
             self._drop(packet, error)  # a bridge would be refused again at each reconnect
             return
-        if self._version is not Version.V5 or not packet.qos:
+        if not self._may_tell(packet, code):
             raise error
         if code not in ALLOWED[PacketType.PUBACK]:
             code = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
         self._cycle.count_error(type(error).__name__)
         self._answer(packet, code, sentence_for(error))
+
+    def _may_tell(self, packet: Publish, code: ReasonCode) -> bool:
+        """Return whether a client can be told that its message was refused, and goes on."""
+        if code is ReasonCode.NOT_AUTHORIZED and packet.topic.startswith("$"):
+            return True
+        return self._version is Version.V5 and packet.qos > 0
 
     # --- what it says -----------------------------------------------------------------------------
 
@@ -358,3 +472,12 @@ class Publishing:
         code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if is_told else ReasonCode.SUCCESS
         answer = Pubcomp(packet.packet_id, code)
         self._confirm(encode_packet(answer, self._version))
+
+
+def _retained_too_large(payload_bytes: int) -> LimitExceeded:
+    return LimitExceeded(
+        "a retained message is too large",
+        measured=f"{payload_bytes} bytes",
+        allowed="what is no large message (min-large-message-size)",
+        cure="publish it without the retain flag, or smaller",
+    )
