@@ -118,8 +118,8 @@ class LargeWriter:
             self._store.wrote()
             if self._pending:
                 self._start()
-        if was_full and not self.is_full and not self._is_over:
-            self.on_room()
+        if was_full and not self.is_full and (self.is_dropped or not self._is_over):
+            self.on_room()  # what is dropped is read to its end as well
         if self._idle is not None and self._is_idle:
             self._idle.set_result(None)
             self._idle = None
@@ -212,6 +212,8 @@ class LargeWriter:
                 await self._store.in_thread(lambda: self._complete(is_persistent=is_persistent))
             except VespiaryError as error:
                 self._failure = _explain(error)
+        if self._is_over:
+            return None  # it was given up during the flush, and its file goes
         if self._failure is not None:
             self.discard()
             raise self._failure

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -281,5 +284,68 @@ def test_removals_wait_while_they_are_held() -> None:
         await store.close()
         assert disk.files == {}
         assert store.statistics().removed == 1
+
+    product_loop.run(check())
+
+
+class HeldExecutor(Executor):
+    """Runs jobs when it is told to."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Callable[[], None]] = []
+
+    def submit(self, function: Any, /, *arguments: Any, **options: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function(*arguments, **options))
+            except BaseException as error:
+                future.set_exception(error)
+
+        self.jobs.append(run)
+        return future
+
+    async def run(self) -> None:
+        jobs, self.jobs = self.jobs, []
+        for job in jobs:
+            job()
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+def test_who_waits_for_a_body_that_is_dropped_may_go_on_sending() -> None:
+    async def check() -> None:
+        executor = HeldExecutor()
+        store = LargeMessages(OPTIONS, MemoryDisk(capacity_bytes=1 << 20), executor)
+        writer = store.begin()
+        rooms: list[bool] = []
+        writer.on_room = lambda: rooms.append(writer.is_dropped)
+        writer.on_full = lambda _: True
+        writer.put(bytes(BACKLOG_BYTES_MAX))
+        assert writer.is_full
+        await executor.run()
+        assert rooms == [True]
+        assert not writer.is_full
+
+    product_loop.run(check())
+
+
+def test_a_body_given_up_during_its_last_flush_is_counted_once_and_not_referred_to() -> None:
+    async def check() -> None:
+        disk, executor = MemoryDisk(), HeldExecutor()
+        store = LargeMessages(OPTIONS, disk, executor)
+        writer = store.begin()
+        writer.put(b"body")
+        await executor.run()
+        finishing = asyncio.ensure_future(writer.finish(is_persistent=True))
+        await asyncio.sleep(0)
+        assert executor.jobs, "the flush is under way"
+        writer.discard()
+        while executor.jobs or not finishing.done():
+            await executor.run()
+        assert await finishing is None
+        assert store.statistics().receiving == 0
+        assert not disk.files
 
     product_loop.run(check())
