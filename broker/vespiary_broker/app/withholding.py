@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from vespiary_broker.store.journal import Journal
 
 _AT_ONCE: Final = 256
+_WALKS_MAX: Final = 2
+"""Queues that are walked at a time: each takes a step in every turn of the loop."""
 _AGAIN_S: Final = 1.0
 _AGAIN_S_MAX: Final = 300.0
 
@@ -56,6 +58,7 @@ class Withholding:
         self._journal = journal
         self._pages = pages
         self._again_s = again_s
+        self._walks = asyncio.Semaphore(_WALKS_MAX)
         self._asked: dict[int, int] = {}  # how often, by number of the queue that is walked
         engine.registry.guards.on_unfiltered = self.begin
 
@@ -70,7 +73,8 @@ class Withholding:
         """End what is withheld, until nothing is left of it.
 
         Permissions that change meanwhile may forbid what was passed. What a consumer has, or a
-        transaction, may come back to the queue: that is looked at again, ever more rarely.
+        transaction, may come back to the queue: that is looked at again, ever more rarely. A user
+        who is gone, or may have all or nothing now, ends the walk: who comes back begins another.
 
         Durability: journalled as acknowledgements are; after a crash before that what was ended is
             back, and is withheld again.
@@ -82,8 +86,9 @@ class Withholding:
                     await asyncio.sleep(wait_s)
                     wait_s = min(2 * wait_s, _AGAIN_S_MAX)
                 asked = self._asked[queue.id]
-                is_clean = await self._end_withheld(queue, queue.unfiltered_below)
-                if queue.is_deleted:
+                async with self._walks:
+                    is_clean = await self._end_withheld(queue, queue.unfiltered_below)
+                if queue.is_deleted or not self._is_split(queue):
                     return
             for queue_id in self._engine.registry.guards.filtered(queue):
                 self._engine.dispatcher.poke(queue_id)
@@ -92,6 +97,14 @@ class Withholding:
             log.warning("withheld messages stay queue=%r reason=%r", queue.name, str(error))
         finally:
             del self._asked[queue.id]
+
+    def _is_split(self, queue: Queue) -> bool:
+        """Return whether the user of a queue may have some of what its address covers, not all.
+
+        Of a user who is gone nothing is known: what is in the queue stays as it is.
+        """
+        user, name = queue.traits.user, queue.address.name
+        return self._engine.registry.permissions.is_split(user, Permission.CONSUME, name)
 
     async def _end_withheld(self, queue: Queue, end: int) -> bool:
         """End messages below a sequence; return whether none is left, not even with a consumer."""
@@ -102,6 +115,8 @@ class Withholding:
         try:
             while at < end:
                 step = await walk.step(at, _AT_ONCE, everything=True)
+                if not self._is_split(queue):
+                    break
                 withheld = [
                     view for view in step.messages if view.sequence < end and not guard.wants(view)
                 ]

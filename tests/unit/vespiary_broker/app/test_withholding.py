@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from vespiary_broker.app.withholding import Withholding
 from vespiary_broker.engine.queues import Queue
 from vespiary_codec.wire.mqtt import Property, Puback, Publish
@@ -107,6 +109,62 @@ async def test_permissions_that_change_again_meanwhile_count_from_the_first_mess
     found = await topics(rig, await back(rig))
     assert found == ["open"] * MANY
     assert is_empty(rig, queue)
+
+
+@on_rig(journal=lambda: MemoryJournal(is_automatic=True))
+async def test_a_user_who_goes_meanwhile_loses_nothing(rig: MqttRig) -> None:
+    withholding = Withholding(rig.engine, rig.cycle, rig.journal, None, again_s=0.001)
+    rule(rig)
+    properties = NEVER | {Property.RECEIVE_MAXIMUM: 1}
+    client = await rig.connected("c", properties=properties)
+    await client.subscribe("#")
+    await publish(rig, "secret", "open", "open")
+    await client.received()
+    rule(rig, "secret")  # the client has that one, and may give it back
+    (queue,) = (each for each in rig.engine.registry.queues.values() if "mqtt" not in each.name)
+    permissions = rig.engine.registry.permissions
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(permissions, "_roles", lambda _: frozenset())
+        client.lose()
+        rig.cycle.permissions_changed()
+        async with asyncio.timeout(WAIT_S):
+            while withholding._asked:
+                await rig.flush()
+        assert queue.unfiltered_below
+        assert rig.core.queue_statistics(queue.id).ready == 3
+    rig.cycle.permissions_changed()
+    await until_filtered(rig, queue)
+    assert await topics(rig, await back(rig)) == ["open", "open"]
+
+
+@on_rig(journal=lambda: MemoryJournal(is_automatic=True))
+async def test_few_queues_are_walked_at_a_time(rig: MqttRig) -> None:
+    withholding = Withholding(rig.engine, rig.cycle, rig.journal, None)
+    rule(rig)
+    for number in range(6):
+        client = await rig.connected(f"c{number}", properties=NEVER)
+        await client.subscribe("#")
+        client.lose()
+    await publish(rig, "secret", *["open"] * MANY)
+    walking, most, end_withheld = 0, 0, withholding._end_withheld
+
+    async def counted(queue: Queue, end: int) -> bool:
+        nonlocal walking, most
+        walking += 1
+        most = max(most, walking)
+        try:
+            return await end_withheld(queue, end)
+        finally:
+            walking -= 1
+
+    withholding._end_withheld = counted  # type: ignore[method-assign]
+    rule(rig, "secret")
+    queues = [each for each in rig.engine.registry.queues.values() if each.unfiltered_below]
+    assert len(queues) == 6
+    for queue in queues:
+        await until_filtered(rig, queue)
+    assert most == 2
+    assert rig.engine.registry.withheld == 6
 
 
 @on_rig(journal=lambda: MemoryJournal(is_automatic=True))
