@@ -502,6 +502,20 @@ class BrokerSettings(DivertSettings, frozen=True, kw_only=True, rename="camel", 
             special=-1,
         ),
     ] = -1
+    disk_reserve_size: Annotated[
+        int,
+        setting(
+            "Size of the file `disk-reserve` in the journal's folder. A start that finds the disk "
+            "full gives it up, so that consumers can make room; producers wait until there is "
+            "room for it again. -1 is `journal-file-size` and 4 MiB, on volumes of at least eight "
+            "times that; 0 is none.",
+            unit=Unit.BYTES,
+            change=Change.RESTART,
+            minimum=0,
+            maximum=limits.JOURNAL_FILE_BYTES_MAX,
+            special=-1,
+        ),
+    ] = -1
     disk_scan_period: Annotated[
         int,
         setting(

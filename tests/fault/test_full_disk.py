@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,7 +21,7 @@ import pytest
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.small_disk import MIB, small_disk
 from vespiary_testkit.stomp_peer import Ended, StompPeer
-from vespiary_testkit.waiting import WAIT_S
+from vespiary_testkit.waiting import WAIT_S, wait_for
 
 SPACE_S = float(os.environ.get("VESPIARY_SPACE_S", "60"))
 QUIET_S = 2.0
@@ -111,6 +111,10 @@ class Sender(threading.Thread):
     def confirmed(self) -> int:
         """Number of the message behind the last that was confirmed."""
         return self.first + len(self.confirmed_s)
+
+    def goes_on_from(self, confirmed: int) -> Callable[[], bool]:
+        """Return a function that says whether more than so many have been confirmed."""
+        return lambda: self.confirmed > confirmed
 
 
 def metric(broker: BrokerProcess, name: str) -> float:
@@ -269,6 +273,42 @@ def test_each_address_has_its_policy_and_nothing_confirmed_is_lost(
 
 LARGE_BYTES = 400_000
 FULL_VOLUMES = {"one volume": 0, "the journal's": 0, "the large messages'": 1}
+
+
+@pytest.mark.ci
+def test_a_start_on_a_full_disk_gives_up_the_reserve_and_gets_it_back(
+    volume: Path, tmp_path: Path
+) -> None:
+    ballast = Ballast(volume)
+    size_bytes = 6 * MIB
+    settings = (*SETTINGS, f"disk-reserve-size={size_bytes}", "disk-scan-period=200")
+    broker = BrokerProcess(volume / "data", *settings, log=tmp_path / "log")
+    with broker:
+        preload(broker.port())
+        wait_for(lambda: metric(broker, "vespiary_journal_reserve_bytes") == size_bytes)
+        broker.kill()
+    ballast.fill()
+    for number in range(4):  # a start takes what the one before it has left
+        with broker:
+            assert metric(broker, "vespiary_journal_reserve_owed_bytes") == size_bytes
+            assert metric(broker, "vespiary_journal_reserve_bytes") == 0
+            if number < 3:
+                broker.kill()
+                continue
+            assert "gives up the disk reserve" in (tmp_path / "log").read_text()
+            sender = Sender(broker.port(), "waiting", first=PRELOADED)
+            sender.start()
+            wait_for(lambda: metric(broker, "vespiary_journal_blocked") == 1, broker.log_text)
+            drain_some(broker.port(), DRAINED)
+            ballast.remove()
+            wait_for(
+                lambda: metric(broker, "vespiary_journal_reserve_bytes") == size_bytes,
+                broker.log_text,
+            )
+            wait_for(sender.goes_on_from(sender.confirmed), broker.log_text)
+            sender.is_over.set()
+            sender.join(WAIT_S)
+            broker.kill()
 
 
 @pytest.fixture

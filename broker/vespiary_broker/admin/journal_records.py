@@ -212,6 +212,8 @@ class Journal(Record, frozen=True):
         compaction: Moving messages out of nearly empty files.
         failed_reason: The failure that fenced the journal; null while it works.
         blocked_reason: Why no file can be made; null while there is room.
+        reserve_bytes: What the disk reserve takes; 0 if there is none, or it was given up.
+        reserve_owed_bytes: What the disk reserve gave up for a start on a full disk, and gets back.
         retention: Kept copies of full files; null where none are kept.
         append_us: Microseconds from when the first record of a write was staged until all of them
             were durable, for each write.
@@ -249,6 +251,8 @@ class Journal(Record, frozen=True):
     compaction: Compaction
     failed_reason: str | None
     blocked_reason: str | None
+    reserve_bytes: int
+    reserve_owed_bytes: int
     retention: Retention | None
     append_us: Histogram
     write_records: Histogram

@@ -505,6 +505,12 @@ def _journal(journal: records.Journal) -> Iterator[Metric]:
         "1 while no file can be made, so that producers wait.",
         int(journal.blocked_reason is not None),
     )
+    yield _gauge("journal_reserve_bytes", "What the disk reserve takes.", journal.reserve_bytes)
+    yield _gauge(
+        "journal_reserve_owed_bytes",
+        "What the disk reserve gave up for a start on a full disk, and has to get back.",
+        journal.reserve_owed_bytes,
+    )
     for name, text, value in (
         ("writes", "Writes that ended well.", journal.writes),
         ("written_bytes", "Bytes written, padding included.", journal.written_bytes),

@@ -64,7 +64,7 @@ from vespiary_broker.store.bindings import BindingsJournal, BindingsParts
 from vespiary_broker.store.jms import JmsJournal
 from vespiary_broker.store.journal import Journal, open_journal
 from vespiary_broker.store.lock import wait_for_folder
-from vespiary_broker.store.opening import OpeningParts
+from vespiary_broker.store.opening import OpeningParts, find_reserve
 from vespiary_broker.store.options import JournalOptions
 from vespiary_broker.store.rates import log_write_rates
 from vespiary_broker.store.volumes import request
@@ -238,12 +238,15 @@ class BrokerApp(Administration):
         self.report = await self._room.verified(self.report, self._verify)
         options = self._journal_options(folders.journal)
         await self._own(stack, options)
+        # Before anything needs space: the bindings may, and the journal is read back once.
+        reserve = find_reserve(options, self._ownership.disk)
+        await asyncio.to_thread(reserve.release_if_full)
         bindings = await self._wait_for_folder(partial(self._open_bindings, folders.bindings))
         stack.push_async_callback(bindings.close)
         queue_ids = durable_queue_ids(bindings.snapshot())
         duplicates = make_duplicate_ids(configuration)
         progress = RecoveryProgress(partial(setattr, self, "_not_ready_reason"))
-        parts = replace(self._ownership.journal_parts, progress=progress.report)
+        parts = replace(self._ownership.journal_parts, progress=progress.report, reserve=reserve)
         open_it = partial(open_journal, options, queue_ids=queue_ids, kept=duplicates, parts=parts)
         journal = await self._room.opened(partial(self._wait_for_folder, open_it))
         stack.push_async_callback(journal.close)

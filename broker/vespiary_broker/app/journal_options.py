@@ -10,6 +10,7 @@ from pathlib import Path
 from vespiary_broker.app.memory import image_bytes
 from vespiary_broker.app.retention import retention_options
 from vespiary_broker.store.options import ACKNOWLEDGEMENT_DELAY_S, JournalOptions
+from vespiary_broker.store.reserve import START_BYTES
 from vespiary_spec.settings import Configuration, JournalType
 
 
@@ -18,6 +19,15 @@ def _acknowledgement_delay_s(buffer_timeout_ns: int) -> float:
     if buffer_timeout_ns == 0:
         return ACKNOWLEDGEMENT_DELAY_S
     return min(ACKNOWLEDGEMENT_DELAY_S, buffer_timeout_ns / 1e9)
+
+
+def _reserve_bytes(settings: Configuration) -> int:
+    """Return the size of the disk reserve; 0: there is none."""
+    if not settings.persistence_enabled:
+        return 0
+    if settings.disk_reserve_size >= 0:
+        return settings.disk_reserve_size
+    return settings.journal_file_size + START_BYTES
 
 
 def journal_options(
@@ -67,6 +77,8 @@ def journal_options(
         memory_bytes=image_bytes(settings),
         max_disk_usage_percent=settings.max_disk_usage,
         min_disk_free_bytes=settings.min_disk_free,
+        disk_reserve_bytes=_reserve_bytes(settings),
+        is_reserve_asked_for=settings.disk_reserve_size >= 0,
         disk_scan_period_s=settings.disk_scan_period / 1000,
         retention=retention_options(settings, base),
     )

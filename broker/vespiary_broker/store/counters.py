@@ -295,6 +295,8 @@ class JournalStatistics:
         compaction: Counters of the compaction.
         failed_reason: The sentence of the failure that fenced the journal; None while it works.
         blocked_reason: Why no file can be made; None while there is room.
+        reserve_bytes: What the disk reserve takes.
+        reserve_owed_bytes: What it gave up for a start on a full disk, and has to get back.
         retention: Kept copies of full files; None while none are kept.
         append_us: See `WriteFigures`.
         write_records: See `WriteFigures`.
@@ -327,6 +329,8 @@ class JournalStatistics:
     compaction: CompactionCounts
     failed_reason: str | None
     blocked_reason: str | None
+    reserve_bytes: int = 0
+    reserve_owed_bytes: int = 0
     retention: RetentionStatistics | None = None
     append_us: Distribution = Distribution()
     write_records: Distribution = Distribution()

@@ -28,6 +28,7 @@ from typing import NamedTuple
 from vespiary_broker.store.attic import Attic
 from vespiary_broker.store.disk import DiskFile, DiskLike
 from vespiary_broker.store.preallocation import Preallocator
+from vespiary_broker.store.reserve import DiskReserve
 from vespiary_codec.journal.file_forms import BINDINGS_FORM as BINDINGS_FORM
 from vespiary_codec.journal.file_forms import JMS_FORM as JMS_FORM
 from vespiary_codec.journal.file_forms import MESSAGE_FORM as MESSAGE_FORM
@@ -135,6 +136,7 @@ class FilePool:
         disk: DiskLike,
         *,
         journal_id: bytes,
+        reserve: DiskReserve | None = None,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         new_salt: Callable[[], int] = lambda: secrets.randbits(64),
     ) -> None:
@@ -146,6 +148,7 @@ class FilePool:
             rules: Numbers and sizes.
             disk: The file system.
             journal_id: 16 bytes, the same in all files.
+            reserve: What a start on a full disk gives up; None: there is none.
             clock_ms: Milliseconds since 1970, for the headers.
             new_salt: 64 random bits.
         """
@@ -154,6 +157,7 @@ class FilePool:
         self._rules = rules
         self._disk = disk
         self._journal_id = journal_id
+        self._reserve = reserve
         self._clock_ms = clock_ms
         self._new_salt = new_salt
         self._preallocator = Preallocator(
@@ -414,6 +418,17 @@ class FilePool:
         limits = self._rules.limits
         usage = self._disk.usage(self._folder)
         left = usage.free - more_bytes
+        if self._reserve is not None and self._reserve.owed_bytes:
+            left -= self._reserve.owed_bytes
+            if left < 0:
+                raise DiskFull(
+                    f"a new journal file of {more_bytes} bytes would take what the disk reserve is "
+                    "owed, which a start on a full disk gave up",
+                    where=str(self._folder),
+                    measured=f"{usage.free} bytes free",
+                    allowed=f"at least {more_bytes + self._reserve.owed_bytes}",
+                    cure="consume messages or enlarge the volume",
+                )
         if self._is_space_promised:
             # The file system will not say that it is full before a block is written there.
             left -= self._promised_bytes()
@@ -565,6 +580,37 @@ class FilePool:
         view[:] = encode_file_header(header)
         handle.write(view, 0)
         handle.flush()
+
+    # --- the reserve ------------------------------------------------------------------------------
+
+    @property
+    def reserve_bytes(self) -> int:
+        """What the disk reserve takes now."""
+        return 0 if self._reserve is None else self._reserve.size_bytes
+
+    @property
+    def reserve_owed_bytes(self) -> int:
+        """What the disk reserve gave up and has to get back."""
+        return 0 if self._reserve is None else self._reserve.owed_bytes
+
+    @property
+    def lacks_reserve(self) -> bool:
+        """Whether the disk reserve is to be made when there is room for it."""
+        return self._reserve is not None and self._reserve.is_missing
+
+    def make_reserve(self) -> None:
+        """Make the disk reserve if it is missing, and there is room for it and one file more."""
+        reserve, file_bytes = self._reserve, self._rules.file_size_bytes
+        if reserve is None:
+            return
+        needed_bytes = reserve.needed_bytes
+        if self._disk.usage(self._folder).free < file_bytes + needed_bytes + reserve.owed_bytes:
+            return  # the limits alone may allow it
+        try:
+            self.check_space(file_bytes + needed_bytes)
+        except DiskFull:
+            return
+        reserve.make()
 
     # --- unfinished files -------------------------------------------------------------------------
 

@@ -249,6 +249,8 @@ class FileKeeper:
                 return None
             if self._is_retry_due():
                 await self._journal.run_blocking(self._pool.fill_floor)
+            if self._pool.lacks_reserve:
+                await self._journal.run_blocking(self._pool.make_reserve)
         except DiskFull as error:
             # Half of it: with the default of 5 s producers go on within 5 s after space returned.
             self._retry_s = self._clock_s() + self._disk_scan_period_s / 2

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 from vespiary_broker.store.alignment import check_alignment
 from vespiary_broker.store.disk import Disk, DiskLike
@@ -34,6 +35,7 @@ from vespiary_broker.store.recovery import (
     Recovery,
     log_outcome,
 )
+from vespiary_broker.store.reserve import DiskReserve
 from vespiary_broker.store.survey import FolderSurvey, survey_folder
 from vespiary_broker.store.takeover import seal_tail, take_over
 from vespiary_native.abc import BlockVerifier, Core
@@ -70,6 +72,7 @@ class OpeningParts:
         clock_ms: Milliseconds since 1970.
         new_salt: 64 random bits.
         retention_thread: Makes the thread that copies files.
+        reserve: The disk reserve if it was looked for already; None looks for it.
     """
 
     lock: LentLock | None = None
@@ -83,6 +86,7 @@ class OpeningParts:
     retention_thread: Callable[[], Executor] = lambda: ThreadPoolExecutor(
         1, thread_name_prefix="retention"
     )
+    reserve: DiskReserve | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,9 +163,10 @@ def open_folder(
             recovered, disk, is_direct=options.is_direct, now_ms=parts.clock_ms()
         )
         core.start(sequence + 1, crc, sequence)
-        pool = _pool(options, survey, parts)
+        reserve = parts.reserve or find_reserve(options, disk)
+        pool = _pool(options, survey, parts, reserve)
         undo.callback(pool.close)
-        ahead = _files_to_fill(pool, survey, recovered, sequence)
+        ahead = _files_to_fill(pool, survey, recovered, sequence, reserve)
         if options.preallocation_scope is PreallocationScope.ENTIRE_JOURNAL:
             _fill_floor(pool)
         core.grow(_SLABS_AT_START)
@@ -221,7 +226,25 @@ def _ring(options: JournalOptions, parts: OpeningParts) -> tuple[Ring, str | Non
     return parts.open_ring(kind, depth, strict=options.is_strict)
 
 
-def _pool(options: JournalOptions, survey: FolderSurvey, parts: OpeningParts) -> FilePool:
+def find_reserve(options: JournalOptions, disk: DiskLike) -> DiskReserve:
+    """Return the disk reserve of a journal's folder, as it is now.
+
+    Raises:
+        NativeError: The folder can't be looked at.
+    """
+    reserve = DiskReserve(
+        options.directory,
+        options.disk_reserve_bytes,
+        disk,
+        is_asked_for=options.is_reserve_asked_for,
+    )
+    reserve.find()
+    return reserve
+
+
+def _pool(
+    options: JournalOptions, survey: FolderSurvey, parts: OpeningParts, reserve: DiskReserve
+) -> FilePool:
     rules = PoolRules(
         file_size_bytes=options.file_size_bytes,
         min_files=options.min_files,
@@ -238,15 +261,20 @@ def _pool(options: JournalOptions, survey: FolderSurvey, parts: OpeningParts) ->
         rules,
         parts.disk,
         journal_id=survey.journal_id or uuid.uuid4().bytes,
+        reserve=reserve,
         clock_ms=parts.clock_ms,
         new_salt=parts.new_salt,
     )
 
 
 def _files_to_fill(
-    pool: FilePool, survey: FolderSurvey, recovered: Recovered, durable_sequence: int
+    pool: FilePool,
+    survey: FolderSurvey,
+    recovered: Recovered,
+    durable_sequence: int,
+    reserve: DiskReserve,
 ) -> list[StoredFile]:
-    """Give the files to the pool and have one to write to.
+    """Give the files to the pool and have one to write to, by giving up the reserve if need be.
 
     Returns:
         The files that the core may fill, in order, open for writing.
@@ -257,11 +285,26 @@ def _files_to_fill(
         pool.reopen(surveyed.file_id)
         ahead.append(pool.file(surveyed.file_id))
     if not ahead:
+        first = partial(pool.activate, is_first=True, watermark=durable_sequence)
         try:
-            ahead.append(pool.activate(is_first=True, watermark=durable_sequence))
+            ahead.append(_activated(first, reserve))
         except DiskFull as error:
             logger.warning("the journal starts without a file to write to: %s", error)
     return ahead
+
+
+def _activated(activate: Callable[[], StoredFile], reserve: DiskReserve) -> StoredFile:
+    """Activate a file; without room, again after the reserve was given up.
+
+    Raises:
+        DiskFull: There is no room, and no reserve.
+    """
+    try:
+        return activate()
+    except DiskFull:
+        if not reserve.release():
+            raise
+        return activate()
 
 
 def _fill_floor(pool: FilePool) -> None:

@@ -84,6 +84,8 @@ class JournalOptions:
             read back only with the size that they were written with: not a setting.
         max_disk_usage_percent: Share of the disk above which no file is made; 100 is off.
         min_disk_free_bytes: Free space below which no file is made, wins over the former; -1 off.
+        disk_reserve_bytes: Size of the disk reserve; 0 is none.
+        is_reserve_asked_for: Whether that size was configured.
         disk_scan_period_s: Seconds between two looks at a full disk.
         acknowledgement_delay_s: Seconds that acknowledgements alone wait for company.
         compact_min_files: Files in use above which compaction is considered; 0 is never.
@@ -117,6 +119,8 @@ class JournalOptions:
     slab_bytes: int = SLAB_BYTES
     max_disk_usage_percent: int = 90
     min_disk_free_bytes: int = -1
+    disk_reserve_bytes: int = 0
+    is_reserve_asked_for: bool = False
     disk_scan_period_s: float = 5.0
     acknowledgement_delay_s: float = ACKNOWLEDGEMENT_DELAY_S
     compact_min_files: int = 10

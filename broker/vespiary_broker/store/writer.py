@@ -404,6 +404,8 @@ class MessageJournal:
             compaction=self._compaction.counts(),
             failed_reason=str(self._failure) if self._failure else None,
             blocked_reason=str(self.blocked) if self.blocked else None,
+            reserve_bytes=self._pool.reserve_bytes,
+            reserve_owed_bytes=self._pool.reserve_owed_bytes,
             retention=self.retention.statistics() if self.retention else None,
             append_us=self._figures.append_us.distribution(),
             write_records=self._figures.records.distribution(),

@@ -202,6 +202,7 @@ def run(
     aio_depth: int,
     flush_samples: int,
     open_uring: OpenRing | None = None,
+    has_store: bool = False,
 ) -> Trial:
     """Try one volume.
 
@@ -213,6 +214,8 @@ def run(
         aio_depth: Operations in flight to reserve for the trial.
         flush_samples: Durable writes to time.
         open_uring: Opens the io_uring ring; None does not try it.
+        has_store: Whether the store of the broker is there already, in other volumes: this one may
+            hold nothing yet, and be full, like those of a store without large messages.
 
     Returns:
         What works, and what speaks against it; errors of the system become sentences.
@@ -223,7 +226,7 @@ def run(
         owner = (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
         if not stat.S_ISDIR(status.st_mode):
             return _untried(deny(f"{where} is no folder. Name the folder of the volume."))
-        has_content = identity.has_content(path)
+        has_content = has_store or identity.has_content(path)
     except OSError as error:
         return _untried(_failed(where, error, owner=None))
     findings = space_findings(volume, space, has_content=has_content)

@@ -355,7 +355,19 @@ def _try_one(
             request.journal_type, found.volume.name, JOURNAL, request.aio_demand
         ),
         flush_samples=request.flush_samples if is_timed else 0,
+        has_store=not found.volume.first_bytes and _has_store(request),
     )
+
+
+def _has_store(request: VerificationRequest) -> bool:
+    """Whether the volumes that a store begins in hold one; what can't be read is told elsewhere."""
+    for volume in request.volumes:
+        try:
+            if volume.first_bytes and identity.has_content(volume.path):
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def _make_folder(path: Path) -> None:

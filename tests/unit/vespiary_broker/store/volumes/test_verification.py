@@ -353,6 +353,21 @@ def test_without_space_a_new_store_is_refused_and_an_old_one_warned(
     assert "consume messages, or enlarge the volume" in reason
 
 
+def test_a_full_volume_that_holds_nothing_yet_keeps_no_store_from_starting(
+    machine: PaperMachine,
+) -> None:
+    """A store without large messages has an empty folder for them, on the disk that is full."""
+    journal = machine.add(
+        "journal", free_bytes=0, file_bytes=1024 * 1024, first_bytes=2 * 1024 * 1024
+    )
+    machine.add("large-messages", free_bytes=0)
+    assert machine.verify().exit_code is ExitCode.FOUND_BAD
+    (journal / "activemq-data-1.hq").touch()
+    report = machine.verify()
+    assert report.exit_code is ExitCode.GOOD
+    assert {volume.result.verdict for volume in report.volumes} == {VerdictLevel.WARN}
+
+
 def test_a_file_larger_than_the_filesystem_is_refused(machine: PaperMachine) -> None:
     machine.add("journal", file_bytes=11 * GIB)
     assert "can't hold one file of 11 GiB" in result(machine.verify())[1]
