@@ -29,6 +29,7 @@ HEADERS = [
         "recovery.h",
         "page_sketch.h",
         "page_arrange.h",
+        "like.h",
         "columns.h",
     )
     if (SOURCES / name).exists()

@@ -39,6 +39,11 @@ ADDRESS_NAME_CHARACTERS_MAX = 1024
 
 SELECTOR_CHARACTERS_MAX = 64 * 1024
 """Longest selector; as long as the longest header."""
+SELECTOR_WORDS_MAX = 1024
+"""Most names, values, operators and brackets of a selector: more take too long to parse. A long
+value counts once more for each 64 characters."""
+SELECTOR_COST_MS_MAX = 10
+"""Most milliseconds that a selector may take for one message with 64 KiB of headers."""
 
 CONSUMERS_BEFORE_DISPATCH_MAX = 10_000
 DELAY_BEFORE_DISPATCH_MS_MAX = 24 * 60 * 60 * 1000

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define VESPIARY_ABI 19u
+#define VESPIARY_ABI 20u
 
 /* cdef-begin */
 

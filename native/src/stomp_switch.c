@@ -71,11 +71,12 @@ int vespiary_core_switched(vespiary_core *core, vespiary_look *out, const uint8_
 int vespiary_core_send_switched(vespiary_core *core, const uint32_t *routes, uint32_t count, vespiary_result *out)
 {
     uint32_t handle = core->switched_connection;
-    if (!count || count != core->switched_count || !core->connections[handle].is_open || core->transaction)
+    if (!count || count > core->switched_count || !core->connections[handle].is_open || core->transaction)
         return -EINVAL;
     for (uint32_t i = 0; i < count; i++)
         if (routes[i] >= core->routes_count || !core->routes[routes[i]].is_open || core->routes[routes[i]].is_switch)
             return -EINVAL;
+    bool is_part = count < core->switched_count; /* Python had no time for the others */
     core->switched_count = 0;
     for (uint32_t i = 0; i < count; i++) {
         const switched_send *s = &core->switched[i];
@@ -88,7 +89,7 @@ int vespiary_core_send_switched(vespiary_core *core, const uint32_t *routes, uin
             return left == -ENOSPC || left == 1 ? 0 : left;
         }
     }
-    uint32_t wider = core->connections[handle].switched_max * 2;
+    uint32_t wider = is_part ? count : core->connections[handle].switched_max * 2;
     core->connections[handle].switched_max = wider < SWITCHED_MAX ? wider : 0;
     *out = (vespiary_result){.status = NEED_DATA,
                              .position = core->switched[count - 1].position + core->switched[count - 1].length};

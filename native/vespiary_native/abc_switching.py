@@ -44,16 +44,17 @@ class CoreSwitching(Protocol):
         """Stage what the last scan kept, each message to its route, and hold its receipt.
 
         Args:
-            routes: As many as `switched` returned; no switches. Others may be among those that are
-                not reached, but all must be open.
+            routes: As many as `switched` returned, or those of the first of them: the next scan
+                begins with the others then, and keeps as many as now were staged. No switches;
+                all must be open.
 
         Returns:
             (status, position up to which all was taken, detail) as `scan_stomp` does: NEED_DATA,
-            0 when all of them were; FRAME or BLOCKED with the length of the frame that stands
-            there: its route is held or its record too large, or there is no room.
+            0 when all that have a route were; FRAME or BLOCKED with the length of the frame that
+            stands there: its route is held or its record too large, or there is no room.
 
         Raises:
-            ValueError: There are not as many, or one is not an open route.
+            ValueError: There are none, or too many, or one is not an open route.
 
         Durability: durable with the block that is filling; receipts leave after that.
         """

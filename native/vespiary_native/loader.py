@@ -18,7 +18,7 @@ from typing import Any
 
 from vespiary_spec.errors import ConfigError, NativeError
 
-ABI = 19  # VESPIARY_ABI of native/src/abi.h: raise both together
+ABI = 20  # VESPIARY_ABI of native/src/abi.h: raise both together
 
 SWITCH = "VESPIARY_NATIVE"
 _EXTENSION = "vespiary_native._native"

@@ -371,6 +371,7 @@ class MemoryBroker:
             slow_consumers=SlowConsumerStatistics(detected=3, killed=2),
             messages_unrouted=12,
             messages_unrouted_by_address={"tasks": 10, "news": 2},
+            filter_waits=0,
             journal=self.journal,
             naming=NamingStatistics(
                 permissions_refused=17,

@@ -192,6 +192,7 @@ class ServerRig:
         )
         self.engine.registry.permissions.replace(security or {})
         self.engine.dispatcher.clock_s = lambda: 0.0  # a turn takes as long as it takes
+        self.engine.turn_time.clock_s = lambda: 0.0
         self.cycle = Cycle(self.engine, self.journal, self._spawn, large)
         self.journal.on_durable = self.cycle.on_durable
         self.journal.on_space = self.cycle.on_space

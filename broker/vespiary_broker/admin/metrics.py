@@ -322,6 +322,11 @@ def _broker(scrape: Scrape, statistics: statistics_records.Statistics) -> Iterat
         ("address",),
         [((name,), count) for name, count in scrape.unrouted],
     )
+    yield _counter(
+        "filter_waits",
+        "How often filters and selectors had to wait for another turn of the event loop.",
+        statistics.filter_waits,
+    )
     yield _gauge("addresses", "Addresses.", scrape.addresses)
     yield _gauge("queues", "Queues, without temporary ones.", scrape.lasting_queues)
     yield _gauge("temporary_queues", "Queues that go with their consumer.", scrape.temporary_queues)

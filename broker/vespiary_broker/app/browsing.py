@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vespiary_broker.app.counting import Counted, count_messages
 from vespiary_broker.app.queue_walk import Pages, QueueWalk
+from vespiary_broker.app.wanted_messages import WantedMessages
 from vespiary_broker.engine.core import MessageView
 from vespiary_broker.engine.message_times import is_scheduled
-from vespiary_broker.engine.selection.message_values import Extractor
-from vespiary_broker.engine.selection.selector import Selector, compile_selector
+from vespiary_broker.server.compiling_in_time import compile_in_time
 from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.wire.stomp.properties import parse_properties
 from vespiary_spec.errors import RemoteProtocolError
@@ -27,6 +27,7 @@ from vespiary_spec.settings import Permission
 if TYPE_CHECKING:
     from vespiary_broker.engine.engine import Engine
     from vespiary_broker.engine.queues import Queue
+    from vespiary_broker.engine.selection.selector import Selector
     from vespiary_broker.store.journal import Journal
 
 _BATCH: Final = 256
@@ -81,6 +82,20 @@ class BrowsedPage:
     next: int | None
 
 
+class _Size(NamedTuple):
+    """How much a page holds.
+
+    Attributes:
+        limit: Most messages; None: any number.
+        body_bytes: Bytes of each body.
+        cut_bytes: Characters of each header.
+    """
+
+    limit: int | None
+    body_bytes: int
+    cut_bytes: int
+
+
 class Browsing:
     """Looks at messages.
 
@@ -127,26 +142,29 @@ class Browsing:
             RemoteProtocolError: There is no such queue, or it was deleted meanwhile.
             PageDamaged: Messages stand in a page that is.
         """
-        selector = compile_selector(filter_text) if filter_text else None
+        await compile_in_time(filter_text, self._engine.turn_time)
         queue = self._queue(name)
+        wanted = WantedMessages(queue, filter_text, self._engine.turn_time, is_shown=True)
         settings = self._engine.registry.settings_for(queue.address.name)
         cut_bytes = settings.management_message_attribute_size_limit
         assert cut_bytes is not None
         cut_bytes = cut_bytes if cut_bytes >= 0 else ATTRIBUTE_BYTES_MAX
         body_bytes = cut_bytes if body_bytes is None else body_bytes
         limit = settings.management_browse_page_size if limit is None else limit
-        matches, now_ms = _matcher(selector, queue), self._engine.fates.clock_ms()
+        now_ms = self._engine.fates.clock_ms()
         guards = self._engine.registry.guards
         guard = guards.guard_for(user, queue, Permission.BROWSE) if user else None
 
-        def is_asked_for(view: MessageView) -> bool:
+        def takes(view: MessageView) -> bool:
             if guard is not None and not guard.wants(view):
                 return False
-            return matches(view) and (not states or _state(view, now_ms) in states)
+            return not states or _state(view, now_ms) in states
 
-        walk = self._walk(queue, selector)
+        walk = self._walk(queue, wanted.selector)
         try:
-            return await self._page(queue, walk, is_asked_for, after, limit, body_bytes, cut_bytes)
+            return await self._page(
+                queue, walk, wanted, takes, after, _Size(limit, body_bytes, cut_bytes)
+            )
         finally:
             walk.leave()
 
@@ -154,35 +172,40 @@ class Browsing:
         self,
         queue: Queue,
         walk: QueueWalk,
-        is_asked_for: Callable[[MessageView], bool],
+        wanted: WantedMessages,
+        takes: Callable[[MessageView], bool],
         after: int,
-        limit: int | None,
-        body_bytes: int,
-        cut_bytes: int,
+        size: _Size,
     ) -> BrowsedPage:
-        found: list[BrowsedMessage] = []
+        items: list[BrowsedMessage] = []
         looked, size_bytes, sequence = 0, 0, after + 1
+        is_full = False
+
+        def show(view: MessageView) -> bool:
+            nonlocal size_bytes, is_full
+            stored = walk.body(view.sequence) or b""
+            message = self._message(queue, view, stored, size.body_bytes, size.cut_bytes)
+            items.append(message)
+            size_bytes += len(view.properties) + len(message.body)
+            is_full = len(items) == size.limit or size_bytes >= _PAGE_BYTES_MAX
+            return is_full
+
         while sequence < self._core.queue_statistics(queue.id).available:
             step = await walk.step(sequence, _BATCH, everything=True)
-            for view in step.messages:
-                if not is_asked_for(view):
-                    continue
-                stored = walk.body(view.sequence) or b""
-                message = self._message(queue, view, stored, body_bytes, cut_bytes)
-                found.append(message)
-                size_bytes += len(view.properties) + len(message.body)
-                if len(found) == limit or size_bytes >= _PAGE_BYTES_MAX:
-                    return BrowsedPage(tuple(found), view.sequence)
-            looked += len(step.messages)
-            sequence = step.next_sequence
+            seen = wanted.look(step.messages, show, takes)
+            if is_full:
+                return BrowsedPage(tuple(items), items[-1].sequence)
+            looked += seen
+            is_whole = seen == len(step.messages)
+            sequence = step.next_sequence if is_whole else step.messages[seen].sequence
             if sequence >= self._core.queue_statistics(queue.id).available:
                 break
             if looked >= _LOOKED_MAX:
-                return BrowsedPage(tuple(found), sequence - 1)
+                return BrowsedPage(tuple(items), sequence - 1)
             await asyncio.sleep(0)
             if queue.is_deleted:
                 raise RemoteProtocolError(f"the queue {queue.name} was deleted meanwhile")
-        return BrowsedPage(tuple(found), None)
+        return BrowsedPage(tuple(items), None)
 
     async def oldest_ms(self, queue: Queue) -> int:
         """Return when the oldest message of a queue came, in milliseconds since 1970; 0: none.
@@ -215,11 +238,12 @@ class Browsing:
             RemoteProtocolError: There is no such queue, or it was deleted meanwhile.
             PageDamaged: Messages stand in a page that is.
         """
-        selector = compile_selector(filter_text) if filter_text else None
+        await compile_in_time(filter_text, self._engine.turn_time)
         queue = self._queue(name)
-        walk = self._walk(queue, selector)
+        wanted = WantedMessages(queue, filter_text, self._engine.turn_time)
+        walk = self._walk(queue, wanted.selector)
         try:
-            return await count_messages(self._core, walk, queue, after, _matcher(selector, queue))
+            return await count_messages(self._core, walk, queue, after, wanted)
         finally:
             walk.leave()
 
@@ -273,11 +297,3 @@ def _cut(value: str, most: int) -> str:
     """Return a header's value, cut as the reference system does it."""
     left = len(value) - most
     return value if left <= 0 else f"{value[:most]}, + {left} more"
-
-
-def _matcher(selector: Selector | None, queue: Queue) -> Callable[[MessageView], bool]:
-    """Return what says whether a message is asked for."""
-    if selector is None:
-        return lambda _: True
-    extractor = Extractor(selector.names, address=queue.address.name)
-    return lambda view: selector.matches(extractor.values_of(view))

@@ -6,10 +6,10 @@ Owns the loop. Must never change anything. Called by `browsing`; owner: the even
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from vespiary_broker.app.queue_walk import QueueWalk
+from vespiary_broker.app.wanted_messages import WantedMessages
 from vespiary_broker.engine.core import Core, MessageView
 from vespiary_broker.engine.queues import Queue
 
@@ -31,7 +31,7 @@ class Counted(NamedTuple):
 
 
 async def count_messages(
-    core: Core, walk: QueueWalk, queue: Queue, after: int, matches: Callable[[MessageView], bool]
+    core: Core, walk: QueueWalk, queue: Queue, after: int, wanted: WantedMessages
 ) -> Counted:
     """Count messages that are durable and not yet acknowledged, those in pages included.
 
@@ -40,18 +40,25 @@ async def count_messages(
         walk: Looks at them.
         queue: The queue.
         after: Begin behind this sequence.
-        matches: Which ones count.
+        wanted: Which ones count.
 
     Raises:
         RemoteProtocolError: The queue was deleted meanwhile.
         PageDamaged: Messages stand in a page that is.
     """
     found, looked, at = 0, 0, after + 1
+
+    def count(_: MessageView) -> bool:
+        nonlocal found
+        found += 1
+        return False
+
     while at < core.queue_statistics(queue.id).available:
         step = await walk.step(at, _AT_ONCE, everything=True)
-        found += sum(map(matches, step.messages))
-        looked += len(step.messages)
-        at = step.next_sequence
+        seen = wanted.look(step.messages, count)
+        looked += seen
+        is_whole = seen == len(step.messages)
+        at = step.next_sequence if is_whole else step.messages[seen].sequence
         if looked >= _LOOKED_MAX:
             return Counted(found, at - 1)
         await asyncio.sleep(0)

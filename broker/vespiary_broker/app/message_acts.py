@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from vespiary_broker.app.queue_walk import QueueWalk, Step
 from vespiary_broker.app.retrying import OriginsMissing, Retry
 from vespiary_broker.app.tasks import Task, Tasks
+from vespiary_broker.app.wanted_messages import WantedMessages
 from vespiary_broker.engine.address_memory import Verdict
 from vespiary_broker.engine.core import MessageView, NoRoom
 from vespiary_broker.engine.departures import check_departure, leave
@@ -24,9 +25,8 @@ from vespiary_broker.engine.message_times import is_scheduled
 from vespiary_broker.engine.moves import Reason
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.restaging import Restager, Rewrite, Staged
-from vespiary_broker.engine.selection.message_values import Extractor
-from vespiary_broker.engine.selection.selector import Selector, compile_selector
 from vespiary_broker.engine.stream_gaps import GapReason
+from vespiary_broker.engine.turn_time import TurnTime
 from vespiary_broker.engine.wanted import Act, Wanted
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import Permission
@@ -62,6 +62,7 @@ class _Choice:
         wanted: What was asked for.
         end: Sequence behind the last message that there was when it was asked for.
         takes: Whether the act may have a message at all.
+        turn_time: What a turn of the loop has for filters.
 
     Raises:
         InvalidSelector: The filter is none.
@@ -69,13 +70,16 @@ class _Choice:
     """
 
     def __init__(
-        self, queue: Queue, wanted: Wanted, end: int, takes: Callable[[MessageView], bool]
+        self,
+        queue: Queue,
+        wanted: Wanted,
+        end: int,
+        takes: Callable[[MessageView], bool],
+        turn_time: TurnTime,
     ) -> None:
         self._takes = takes
-        self.selector: Selector | None = None
-        if wanted.filter_text:
-            self.selector = compile_selector(wanted.filter_text)
-            self._extractor = Extractor(self.selector.names, address=queue.address.name)
+        self._messages = WantedMessages(queue, wanted.filter_text, turn_time)
+        self.selector = self._messages.selector
         self._left = wanted.limit or end
         sequences = sorted({_sequence(queue, text) for text in wanted.ids})
         self._spans = [(0, end)]
@@ -104,19 +108,23 @@ class _Choice:
     def of(self, step: Step, end: int) -> tuple[list[MessageView], int]:
         """Return those messages of a step that are wanted, and where to go on behind them.
 
-        As many as may be done with at once.
+        As many as may be done with at once, and as this turn of the loop has time for.
         """
         found: list[MessageView] = []
-        for view in step.messages:
-            if view.sequence < end and self._takes(view) and self._matches(view):
-                found.append(view)
-                if len(found) == min(self._left, _AT_ONCE):
-                    return found, view.sequence + 1
-        return found, step.next_sequence
+        most = min(self._left, _AT_ONCE)
 
-    def _matches(self, view: MessageView) -> bool:
-        selector = self.selector
-        return selector is None or selector.matches(self._extractor.values_of(view))
+        def take(view: MessageView) -> bool:
+            found.append(view)
+            return len(found) == most
+
+        def takes(view: MessageView) -> bool:
+            return view.sequence < end and self._takes(view)
+
+        messages = step.messages
+        seen = self._messages.look(messages, take, takes)
+        if len(found) == most:
+            return found, found[-1].sequence + 1
+        return found, step.next_sequence if seen == len(messages) else messages[seen].sequence
 
     def take(self, count: int) -> None:
         """Note that so many of the wanted messages were done with."""
@@ -186,7 +194,13 @@ class MessageActs:
         """
         queue = self._queue(wanted.queue)
         available = self._core.queue_statistics(queue.id).available
-        choice = _Choice(queue, wanted, available, partial(self._is_there_for, queue, wanted.act))
+        choice = _Choice(
+            queue,
+            wanted,
+            available,
+            partial(self._is_there_for, queue, wanted.act),
+            self._engine.turn_time,
+        )
         task = Task(
             act=str(wanted.act), queue=queue.name, to=wanted.to, filter_string=wanted.filter_text
         )

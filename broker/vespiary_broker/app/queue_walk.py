@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 _LOAD_AGAIN_S: Final = 0.01
 _READ_AGAIN_S: Final = 0.05
-_JUDGED_AT_ONCE: Final = 32
-"""Sketches that are held against a selector in one turn of the loop, some 50 µs each."""
+_JUDGED_S: Final = 0.003
+"""Seconds of one turn of the loop in which sketches are held against a selector."""
 _PASSED_MAX: Final = 512
 """Pages that are passed over in one turn: some 1 µs each."""
 _EXTENTS: Final = 32
@@ -251,12 +252,12 @@ class QueueWalk:
         match = self._matches[0]
         if match is None or self._pages is None or self._known is None:
             return
-        judged = 0
+        until_s = time.perf_counter() + _JUDGED_S
         while (facts := self._unjudged(sequence)) is not None:
-            judged += 1
-            if judged % _JUDGED_AT_ONCE == 0:
+            if time.perf_counter() >= until_s:
                 self._check()
                 await asyncio.sleep(0)
+                until_s = time.perf_counter() + _JUDGED_S
             sketch = await self._pages.sketch(facts.page_id)
             verdict = sketch is None or match.may_match(sketch)
             self._known.verdicts[facts.page_id] = verdict
@@ -324,6 +325,9 @@ class _Match:
 
     def wants(self, message: MessageView) -> bool:  # noqa: ARG002
         return True  # the callers of a walk choose for themselves
+
+    def cost_us(self, message: MessageView) -> float:  # noqa: ARG002
+        return 0.0
 
     def may_match(self, sketch: PageSketch) -> bool:
         return self._selector.may_match(sketch, self._address)

@@ -267,6 +267,7 @@ class BrokerStatistics:
         slow_consumers: Consumers that were found to be slow.
         messages_unrouted: Messages that no queue accepted.
         messages_unrouted_by_address: The same by address, most first.
+        filter_waits: How often filters and selectors had to wait for another turn of the loop.
         journal: The message journal.
         journal_waiters: Those who wait because no journal file can be made.
         naming: Limits of addresses and queues, and what went by itself.
@@ -296,6 +297,7 @@ class BrokerStatistics:
     slow_consumers: SlowConsumerStatistics
     messages_unrouted: int
     messages_unrouted_by_address: dict[str, int]
+    filter_waits: int
     journal: JournalStatistics
     journal_waiters: int
     naming: NamingStatistics
@@ -473,6 +475,7 @@ def broker_statistics(
         slow_consumers=engine.slow_consumers.statistics(),
         messages_unrouted=registry.unrouted_messages.total,
         messages_unrouted_by_address=registry.unrouted_messages.by_address(),
+        filter_waits=engine.turn_time.waits,
         journal=journal,
         journal_waiters=cycle.journal_waiters,
         naming=NamingStatistics(

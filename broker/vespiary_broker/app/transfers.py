@@ -170,18 +170,19 @@ class Transfers:
     async def _stage(
         self, origin: Origin, name: str, group: list[TransferMessage], large: LargeBody | None
     ) -> Taken:
-        """Stage a group as soon as there is room.
+        """Stage a group as soon as there is room, and time for the queue's filter.
 
         Raises:
-            JournalFull: There is none for some seconds; nothing of the group was staged.
+            JournalFull: There is none for some seconds; the rest of the group was not staged.
         """
         end_s = self._cycle.loop.time() + _ROOM_S
+        taken = seen = 0
         while True:
             queue = self._queue(name)
             await self._engine.registry.write_queue(queue)  # else a crash would remove it
             self._check_room(queue)
             try:
-                taken = self._intake.stage(queue, origin, group, large)
+                one = self._intake.stage(queue, origin, group, large)
             except NoRoom:
                 left_s = end_s - self._cycle.loop.time()
                 if left_s <= 0:
@@ -194,10 +195,14 @@ class Transfers:
                 except TimeoutError:
                     continue
             else:
-                if any(one.flags & TransferFlag.SPECIAL for one in group):
+                if any(message.flags & TransferFlag.SPECIAL for message in group):
                     self._engine.fates.special_sent()
                 self._cycle.touch()
-                return taken
+                taken, seen = taken + one.taken, seen + one.seen
+                if not one.left:
+                    return Taken(taken, seen)
+                group = group[-one.left :]
+                await asyncio.sleep(0)
 
     def _queue(self, name: str) -> Queue:
         queue = self._engine.registry.queues.get(name)

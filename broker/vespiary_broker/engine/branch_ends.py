@@ -93,6 +93,7 @@ class BranchEnds:
         walk: PageWalk,
         lanes: Collection[Lane],
         returned: Collection[int],
+        wanting: Callable[[list[Lane], MessageView], list[Lane] | None],
         take_in: Callable[[list[Lane], MessageView], None],
         budget: int,
     ) -> Looked:
@@ -102,14 +103,16 @@ class BranchEnds:
             walk: The walk over the queue.
             lanes: All lanes of the queue.
             returned: What was looked at as it came back, and stands in the lanes already.
-            take_in: Puts a message into those of some lanes that want it.
+            wanting: Returns those of some lanes that want a message; None: there is no time now.
+            take_in: Puts a message into lanes that want it.
             budget: How many, about.
         """
         cost = 0
         while self.pending and cost < budget:
             cost += _LOOK_COST
-            absent, is_waiting = self._look_at_first(walk, lanes, returned, take_in)
-            if absent is not None or is_waiting:
+            pending = len(self.pending)
+            absent, is_waiting = self._look_at_first(walk, lanes, returned, wanting, take_in)
+            if absent is not None or is_waiting or len(self.pending) == pending:
                 return Looked(cost, absent, is_waiting)
         return Looked(cost, None, is_waiting=False)
 
@@ -118,26 +121,29 @@ class BranchEnds:
         walk: PageWalk,
         lanes: Collection[Lane],
         returned: Collection[int],
+        wanting: Callable[[list[Lane], MessageView], list[Lane] | None],
         take_in: Callable[[list[Lane], MessageView], None],
     ) -> tuple[tuple[int, int] | None, bool]:
-        """Look at one message; return what is needed first."""
+        """Look at one message; return what is needed first. Without time it stays pending."""
         sequence = self.pending[0]
         walk.forget()  # it may stand where a page had nothing
         seen = walk.look(sequence, 1)
         if seen.is_waiting or (seen.absent is not None and not seen.messages):
             return seen.absent, seen.is_waiting
-        heappop(self.pending)
         for message in seen.messages:
             if message.sequence != sequence:
                 continue
+            if sequence not in returned:
+                # What is raised may stand behind a lane, and before the search for its priority.
+                is_raised = message.priority >= RAISED_PRIORITY
+                behind = [lane for lane in lanes if is_raised or sequence < lane.cursor]
+                wanted = wanting(behind, message)
+                if wanted is None:
+                    return None, False
+                for one, takers in walk.in_ring([(message, wanted)], seen.page_of):
+                    take_in(takers, one)
             self._owed -= 1
-            if sequence in returned:
-                continue
-            # What is raised may stand behind a lane, and before the search for its priority.
-            is_raised = message.priority >= RAISED_PRIORITY
-            behind = [lane for lane in lanes if is_raised or sequence < lane.cursor]
-            for one in walk.in_ring([message], seen.page_of, behind):
-                take_in(behind, one)
+        heappop(self.pending)
         self._check()
         return None, False
 

@@ -28,6 +28,7 @@ from vespiary_broker.engine.page_walk import ClosedPages
 from vespiary_broker.engine.ports import Output
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.settling import Judge
+from vespiary_broker.engine.turn_time import TurnTime
 from vespiary_broker.engine.upkeep import ALWAYS_MS
 from vespiary_broker.engine.view_giver import ViewGiver
 
@@ -63,6 +64,7 @@ class Dispatcher:
         quarantine: Takes messages whose body is lost; None makes one.
         judge: Decides about special messages; None: they are given like all others.
         count_rules: Which deliveries are counted in the journal, and when.
+        turn_time: What a turn of the loop has for selectors; None: there is no bound.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Dispatcher:
         quarantine: Quarantine | None = None,
         judge: Judge | None = None,
         count_rules: CountRules = CountRules(),  # noqa: B008  (it is immutable)
+        turn_time: TurnTime | None = None,
     ) -> None:
         self._judge = judge
         self.messages_replaced = 0
@@ -84,8 +87,8 @@ class Dispatcher:
         self._outflow = Outflow(
             core, load_slab, large_bodies, is_counting_ahead=count_rules.is_ahead
         )
-        self._giver = ExaminedGiver(core, self._outflow)
-        self.view_giver = ViewGiver(core, self._outflow, judge)
+        self._giver = ExaminedGiver(core, self._outflow, turn_time)
+        self.view_giver = ViewGiver(core, self._outflow, judge, turn_time)
         self.on_paged: Callable[[], None] = lambda: None
         self.on_looked_at: Callable[[int], None] = lambda _: None
         self._quarantine = quarantine or Quarantine(core)

@@ -20,7 +20,11 @@ from vespiary_broker.engine.names import check_name, is_reserved
 from vespiary_broker.engine.ports import Bindings, JsonObject, Lock
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.reach import Diversion, Reach, reach_of
-from vespiary_broker.engine.selection.selector import Selector, compile_filter
+from vespiary_broker.engine.selection.selector import (
+    Selector,
+    compile_filter,
+    compile_stored_filter,
+)
 from vespiary_broker.engine.wildcards import Pattern, WildcardSyntax
 from vespiary_spec import limits
 from vespiary_spec.diverts import Divert as ConfiguredDivert
@@ -248,7 +252,7 @@ class Diverts:
                     address=value["address"],
                     forwarding_address=value["forwarding-address"],
                     routing_name=value["routing-name"],
-                    selector=compile_filter(value["filter-string"]),
+                    selector=compile_stored_filter(value["filter-string"]),
                     is_exclusive=bool(value["exclusive"]),
                     routing_type=DivertRoutingType(value["routing-type"]),
                     is_configured=bool(value.get("configured", False)),

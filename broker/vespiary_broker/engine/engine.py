@@ -35,6 +35,7 @@ from vespiary_broker.engine.redelivery import Redelivery
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.slow_consumers import SlowConsumers
 from vespiary_broker.engine.streams import Streams
+from vespiary_broker.engine.turn_time import TurnTime
 from vespiary_broker.engine.users import User
 from vespiary_broker.engine.views import show_released
 from vespiary_spec.security import Security, WildcardSubscriptions
@@ -84,6 +85,11 @@ class Engine:
     fates: Fates
     slow_consumers: SlowConsumers
     oldest: OldestMessages
+
+    @property
+    def turn_time(self) -> TurnTime:
+        """What a turn of the event loop has for filters and selectors."""
+        return self.registry.switches.turn_time
 
     def restore(self) -> None:
         """Take what exists from the bindings and the core, each after what it stands on.
@@ -167,7 +173,7 @@ def make_engine(
     fates = _make_fates(core, registry, memory, spawn, load_slab, clocks, expiry_scan_period_ms)
     duplicates.start(core, registry.addresses.__contains__)
     dispatcher = Dispatcher(core, registry.queues_by_id, load_slab, large_bodies, quarantine,
-        fates, count_rules)  # fmt: skip
+        fates, count_rules, turn_time=registry.switches.turn_time)  # fmt: skip
     streams, fences = _make_streams(core, bindings, registry, branches, naming, clocks)
     return Engine(
         core, registry, dispatcher, duplicates, login, FullDisk(settings), memory,

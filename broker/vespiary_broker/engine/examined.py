@@ -50,6 +50,7 @@ from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.raised import RaisedSearch
 from vespiary_broker.engine.settling import NOT_TO_BE_GIVEN, Judge
 from vespiary_broker.engine.takers import Batch, Taker
+from vespiary_broker.engine.turn_time import TurnTime
 
 KEYS_MAX: Final = 20_000
 """Messages that the lanes of one queue may hold together before they look no further."""
@@ -109,6 +110,9 @@ class ExaminedQueue:
         self._returned_at = 0  # where the walk over returned messages is; -1: it has ended
         self._returned: set[int] = set()  # those that it found, and nobody was given
         self._ordinary_run = _PLAIN_AFTER
+        self._share = TurnTime().share(self)  # of the turn in which it looks
+        self._verdicts: dict[str, bool] = {}  # of the message at which time ended
+        self._verdicts_of = -1
         for consumer in queue.consumers:
             self._enter(consumer)
 
@@ -279,16 +283,26 @@ class ExaminedQueue:
             for lane in self._lanes.values()
         )
 
-    def look(self, budget: int, pages: ClosedPages | None = None) -> int:
-        """Look at messages that were not looked at yet.
+    def look(
+        self, budget: int, pages: ClosedPages | None = None, turn_time: TurnTime | None = None
+    ) -> int:
+        """Look at messages that were not looked at yet, as far as there is time.
 
         Args:
             budget: How many, about.
             pages: What is known of pages; None: all of the queue stands in its ring.
+            turn_time: What this turn of the loop has for selectors; None: there is no bound.
 
         Returns:
             How many it was, with something for each call of the core.
         """
+        self._share = share = (turn_time or TurnTime()).share(self)
+        try:
+            return self._look(budget, pages)
+        finally:
+            share.end()
+
+    def _look(self, budget: int, pages: ClosedPages | None) -> int:
         statistics = self._core.queue_statistics(self._queue_id)
         self._available = statistics.available
         self._has_staged = statistics.tail != statistics.available
@@ -308,20 +322,21 @@ class ExaminedQueue:
         self.absent, self._is_waiting = None, False
         self._bound()
         looked = 0
-        while looked < budget and self._returned_at >= 0 and self.absent is None:
+        while looked < budget and self._returned_at >= 0 and self._may_look:
             looked += self._look_at_returned(budget - looked)
-        if self._ends.pending and self._returned_at < 0:
+        if self._ends.pending and self._returned_at < 0 and self._share.has_time:
             more, self.absent, self._is_waiting = self._ends.look(
-                self._walk, self._lanes.values(), self._returned, self._take_in, budget - looked
-            )
+                self._walk, self._lanes.values(), self._returned, self._wanting, self._take_in,
+                budget - looked,
+            )  # fmt: skip
             looked += more
         self._is_raising = self._looks_for_raised()
-        while looked < budget and self._is_raising and self.absent is None and not self._is_waiting:
+        while looked < budget and self._is_raising and self._may_look:
             looked += self._look_for_raised(budget - looked)
             self._is_raising = self._looks_for_raised()
         if self._is_raising:
             return looked
-        while looked < budget and self._returned_at < 0 and not (self.absent or self._is_waiting):
+        while looked < budget and self._returned_at < 0 and self._may_look:
             lanes, stop = self._laggards()
             if not lanes:
                 break
@@ -338,12 +353,16 @@ class ExaminedQueue:
             sequence = message.sequence
             if sequence in returned:
                 continue
+            lanes = [lane for lane in self._lanes.values() if sequence < lane.cursor]
+            wanting = self._wanting(lanes, message)
+            if wanting is None:
+                self._returned_at = sequence
+                return _LOOK_COST
             if message.is_special and not self._is_to_be_given(message):
                 continue
             returned.add(sequence)
-            for lane in self._lanes.values():
-                if sequence < lane.cursor and (lane.match is None or lane.match.wants(message)):
-                    self._index(lane, message)
+            for lane in wanting:
+                self._index(lane, message)
         self.absent = found.absent
         is_over = found.next_sequence >= self._available
         self._returned_at = -1 if is_over else found.next_sequence
@@ -369,10 +388,14 @@ class ExaminedQueue:
         seen = self._walk.look(at, self._look_size(budget), least=level, matches=matches)
         # Higher ones are in the lanes that want them.
         found = [message for message in seen.messages if message.priority == level]
-        for message in self._walk.in_ring(found, seen.page_of, lanes):
-            self._take_in([lane for lane in lanes if lane.cursor <= message.sequence], message)
-        self._raised.cursors[level] = seen.next_sequence
-        self.absent, self._is_waiting = seen.absent, seen.is_waiting
+        judged, left_at = self._judged(lanes, found)
+        for message, wanting in self._walk.in_ring(judged, seen.page_of):
+            self._take_in([lane for lane in wanting if lane.cursor <= message.sequence], message)
+        if left_at is None:
+            self._raised.cursors[level] = seen.next_sequence
+            self.absent, self._is_waiting = seen.absent, seen.is_waiting
+        else:
+            self._raised.cursors[level] = left_at
         return len(seen.messages) + _LOOK_COST + _JUDGE_COST * seen.judged
 
     def _look_size(self, budget: int) -> int:
@@ -380,14 +403,55 @@ class ExaminedQueue:
         return min(max(_LOOK_MESSAGES, self._bounds.keys // 4), budget)
 
     def _take_in(self, lanes: list[Lane], message: MessageView) -> None:
-        """Put a message into the lanes that want it, if it may be given at all."""
+        """Put a message into lanes that want it, if it may be given at all."""
         if message.deliveries and is_retired(self._judge, self._queue, message):
             return
         if message.is_special and not self._is_to_be_given(message):
             return
         for lane in lanes:
-            if lane.match is None or lane.match.wants(message):
-                self._index(lane, message)
+            self._index(lane, message)
+
+    @property
+    def _may_look(self) -> bool:
+        """Whether nothing is missing to look on."""
+        return self.absent is None and not self._is_waiting and self._share.has_time
+
+    def _judged(
+        self, lanes: list[Lane], found: list[MessageView]
+    ) -> tuple[list[tuple[MessageView, list[Lane]]], int | None]:
+        """Return messages with the lanes that want them, and the sequence where time ended."""
+        judged: list[tuple[MessageView, list[Lane]]] = []
+        for message in found:
+            wanting = self._wanting(lanes, message)
+            if wanting is None:
+                return judged, message.sequence
+            judged.append((message, wanting))
+        return judged, None
+
+    def _wanting(self, lanes: list[Lane], message: MessageView) -> list[Lane] | None:
+        """Return those of some lanes that want a message; None: there is no time now.
+
+        What was found by then is kept, so thousands of selectors come to an end over some turns.
+        """
+        known = self._verdicts if self._verdicts_of == message.sequence else {}
+        share, wanting = self._share, []
+        for lane in lanes:
+            match = lane.match
+            if match is None:
+                wanting.append(lane)
+                continue
+            verdict = known.get(match.text)
+            if verdict is None:
+                if not share.has_time:
+                    self._verdicts, self._verdicts_of = known, message.sequence
+                    return None
+                verdict = known[match.text] = match.wants(message)
+                share.did(match.cost_us(message))
+            if verdict:
+                wanting.append(lane)
+        if self._verdicts_of == message.sequence:
+            self._verdicts_of = -1  # it may come back, and be judged otherwise
+        return wanting
 
     def _laggards(self) -> tuple[list[Lane], int]:
         """Return the lanes that are farthest behind, and where the next one stands."""
@@ -412,14 +476,17 @@ class ExaminedQueue:
         end, found = min(seen.next_sequence, stop), seen.messages
         if end < seen.next_sequence:
             found = [message for message in found if message.sequence < end]
-        for message in self._walk.in_ring(found, seen.page_of, lanes):
+        judged, left_at = self._judged(lanes, found)
+        if left_at is not None:
+            end = left_at
+        for message, wanting in self._walk.in_ring(judged, seen.page_of):
             if message.is_special:
                 self._ordinary_run = 0
             else:
                 self._ordinary_run += 1
             if message.is_returned:
                 self._returned.add(message.sequence)
-            self._take_in(lanes, message)
+            self._take_in(wanting, message)
         for lane in lanes:
             lane.cursor = end
         if end == seen.next_sequence and (seen.absent is not None or seen.is_waiting):

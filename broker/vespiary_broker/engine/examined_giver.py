@@ -13,6 +13,7 @@ from vespiary_broker.engine.examined import ExaminedQueue
 from vespiary_broker.engine.outflow import Outflow
 from vespiary_broker.engine.page_walk import ClosedPages
 from vespiary_broker.engine.queues import Consumer, Queue
+from vespiary_broker.engine.turn_time import TurnTime
 from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.stored_message import with_line
 
@@ -30,10 +31,12 @@ class ExaminedGiver:
     Args:
         core: The core.
         outflow: What waits, and what goes out.
+        turn_time: What a turn of the loop has for selectors; None: there is no bound.
     """
 
-    def __init__(self, core: Core, outflow: Outflow) -> None:
+    def __init__(self, core: Core, outflow: Outflow, turn_time: TurnTime | None = None) -> None:
         self.pages: ClosedPages | None = None
+        self._turn_time = turn_time
         self._core = core
         self._outflow = outflow
 
@@ -48,7 +51,7 @@ class ExaminedGiver:
         Returns:
             How much of the budget was used.
         """
-        looked = examined.look(budget, self.pages)
+        looked = examined.look(budget, self.pages, self._turn_time)
         if examined.absent is not None:
             self._outflow.load(examined.absent, queue.id)
         if examined.may_give:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 ADDRESSES_ALONE: Final = 2
 """Number of MQTT among the protocols of stored messages: their destinations are addresses."""
 _EVERYTHING: Final = 2**63
+_COST_US: Final = 20.0
 
 
 class Stored(Protocol):
@@ -93,6 +94,10 @@ class Guard:
         is_address = message.protocol == ADDRESSES_ALONE
         addresses = {text} if is_address else self._registry.guards.addresses_of(text)
         return bool(addresses) and all(map(self._may_have, addresses))
+
+    def cost_us(self, message: Stored) -> float:  # noqa: ARG002 (nearly the same for all)
+        """Return about what `wants` costs at most, in microseconds."""
+        return _COST_US
 
     def may_match(self, sketch: PageSketch) -> bool:  # noqa: ARG002 (sketches have no addresses)
         """Return whether a message of a page may match."""

@@ -46,6 +46,9 @@ class Match(Protocol):
     def wants(self, message: MessageView) -> bool:
         """Return whether a message matches."""
 
+    def cost_us(self, message: MessageView) -> float:
+        """Return about what `wants` costs at most, in microseconds."""
+
     def may_match(self, sketch: PageSketch) -> bool:
         """Return whether a message of a page may match; False: none does."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from vespiary_broker.engine.core import MessageView
 from vespiary_broker.engine.selection.message_values import Extractor
 from vespiary_broker.engine.selection.selector import compile_selector
+from vespiary_broker.engine.turn_time import evaluation_us
 from vespiary_codec.journal.page_sketch import PageSketch
 
 
@@ -38,6 +39,10 @@ class SelectorMatch:
     def is_everything(self) -> bool:
         """Whether it matches all messages, whatever they are."""
         return self._selector.is_constant and self._selector.constant is True
+
+    def cost_us(self, message: MessageView) -> float:
+        """Return about what `wants` costs at most, in microseconds."""
+        return evaluation_us(self._selector.cost_us, len(message.properties))
 
     def wants(self, message: MessageView) -> bool:
         """Return whether a message matches."""

@@ -26,7 +26,7 @@ from vespiary_broker.engine.original_headers import moved_properties, returned_p
 from vespiary_broker.engine.pending_sequences import PendingSequences
 from vespiary_broker.engine.property_lines import is_escaped, value_of
 from vespiary_broker.engine.queues import Queue
-from vespiary_broker.engine.routing import Route
+from vespiary_broker.engine.routing import NOWHERE, Route
 from vespiary_broker.engine.stream_gaps import GapReason
 from vespiary_broker.engine.transactions import transaction_bytes
 from vespiary_broker.engine.unreadable_parts import UnreadableParts
@@ -424,8 +424,11 @@ class Mover:
         gathered: list[_Gathered] = []
         untaken: list[MessageView] = []
         for view, properties, body in self._gather(work, place, batch, done):
-            handle = self._handle(place.route, view, properties, body)
+            moved = _Moved(view, properties, body)
+            handle = place.route.handle_in_time(moved, (Mover, work.queue.id, work.reason, work.to))
             if handle is None:
+                break  # in the next turn
+            if handle == NOWHERE:
                 untaken.append(view)
             else:
                 is_expiring = place.expiry is not None and properties is not view.properties
@@ -473,16 +476,6 @@ class Mover:
         work.published = 0
         self.moved[work.reason] += 1
         work.queue.count_departed(work.reason, 1)
-
-    @staticmethod
-    def _handle(route: Route, view: MessageView, properties: bytes, body: bytes) -> int | None:
-        """Return the core's route for a message; None: no queue there takes it."""
-        if not route.places_max:
-            return None
-        if route.switch is None:
-            return route.next_handle()
-        handle = route.switch.handle_for(_Moved(view, properties, body))
-        return None if route.switch.is_nowhere(handle) else handle
 
     def _stay(self, work: _Work, place: Place, views: list[MessageView]) -> None:
         """Leave messages where they are that no queue takes; what has expired is dropped."""

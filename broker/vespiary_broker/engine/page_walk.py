@@ -13,6 +13,7 @@ step asks for those alone that begin at its place: nothing is listed, and nothin
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -32,6 +33,8 @@ from vespiary_broker.engine.lanes import Lane, Match
 _EVERYTHING: Final = (None,)
 _JUDGED_MAX: Final = 48
 """Pages whose sketches one look holds against selectors: some 50 µs each."""
+_JUDGED_S: Final = 0.003
+"""Seconds after which it holds no more of them, since selectors may be long."""
 _PASSED_MAX: Final = 512
 """Pages that one look passes over: some 1 µs each."""
 _EXTENTS_FIRST: Final = 4
@@ -114,6 +117,7 @@ class PageWalk:
 
     Attributes:
         pages: What is known of pages; None: all stands in the ring.
+        clock_s: Tells how long a look takes.
 
     Args:
         core: The core.
@@ -122,6 +126,7 @@ class PageWalk:
 
     def __init__(self, core: Core, queue_id: int) -> None:
         self.pages: ClosedPages | None = None
+        self.clock_s: Callable[[], float] = time.perf_counter
         self._core = core
         self._queue_id = queue_id
         self._paged = 0
@@ -183,7 +188,8 @@ class PageWalk:
         pages = self.pages
         if pages is None or not self._paged:
             return
-        judged_max = pages.judged + _JUDGED_MAX
+        judged_max, until_s = pages.judged + _JUDGED_MAX, self.clock_s() + _JUDGED_S
+        judged_before = pages.judged
         passed = 0
         for one in self._extents(at):
             passed += 1
@@ -194,8 +200,11 @@ class PageWalk:
                 continue
             if least and pages.highest_priority(one.page_id) < least:
                 continue
-            if pages.judged >= judged_max or any(
-                match is None or pages.may_match(one.page_id, match) for match in matches
+            is_over = pages.judged > judged_before and self.clock_s() >= until_s
+            if (
+                is_over
+                or pages.judged >= judged_max
+                or any(match is None or pages.may_match(one.page_id, match) for match in matches)
             ):
                 yield one
 
@@ -460,24 +469,17 @@ class PageWalk:
         return footer
 
     def in_ring(
-        self, found: list[MessageView], page_of: dict[int, int], lanes: list[Lane]
-    ) -> list[MessageView]:
+        self, judged: list[tuple[MessageView, list[Lane]]], page_of: dict[int, int]
+    ) -> list[tuple[MessageView, list[Lane]]]:
         """Have those of some messages in the ring that are wanted; return all that are there now.
 
         Args:
-            found: What was seen, ascending.
+            judged: What was seen, ascending, each with who wants it; what stands in the ring is
+                returned in any case.
             page_of: The page of those that stand in one.
-            lanes: Who wants messages; what stands in the ring is returned in any case.
         """
         if not page_of:
-            return found
-        kept = found
-        if all(lane.match is not None for lane in lanes):
-            kept = [
-                message
-                for message in found
-                if message.sequence not in page_of
-                or any(lane.match is None or lane.match.wants(message) for lane in lanes)
-            ]
-        self.take_in(message.sequence for message in kept)
+            return judged
+        kept = [one for one in judged if one[1] or one[0].sequence not in page_of]
+        self.take_in(message.sequence for message, _ in kept)
         return kept

@@ -14,7 +14,7 @@ from vespiary_broker.engine.names import Destination, InvalidName, check_writabl
 from vespiary_broker.engine.queue_traits import traits_of_user
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.routing import Route
-from vespiary_broker.engine.switching import SentMessage, Switch
+from vespiary_broker.engine.switching import SentMessage, Switch, Verdicts
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import Permission, RoutingType
 
@@ -51,9 +51,14 @@ class Target:
         """What connections are taught, if it is teachable: the route, or its switch."""
         return self.route if self.switch is None else self.switch.handle
 
-    def route_for(self, message: SentMessage) -> int:
-        """Return the core's route for a message."""
-        return self.route if self.switch is None else self.switch.handle_for(message)
+    def route_for(self, message: SentMessage, verdicts: Verdicts | None = None) -> int:
+        """Return the core's route for a message.
+
+        Args:
+            message: The message.
+            verdicts: What the filters are known to say of it.
+        """
+        return self.route if self.switch is None else self.switch.handle_for(message, verdicts)
 
 
 def find_target(registry: Registry, destination: Destination) -> Target | None:

@@ -14,7 +14,11 @@ from typing import Any, Final
 from vespiary_broker.engine.names import Sender
 from vespiary_broker.engine.ports import JsonObject
 from vespiary_broker.engine.queue_kinds import kind_properties_in, kind_properties_of
-from vespiary_broker.engine.selection.selector import Selector, compile_filter
+from vespiary_broker.engine.selection.selector import (
+    Selector,
+    compile_filter,
+    compile_stored_filter,
+)
 from vespiary_spec.errors import ConfigError, InvalidSelector
 from vespiary_spec.settings import Queue as ConfiguredQueue
 
@@ -135,7 +139,7 @@ class QueueTraits:
             auto_delete_delay_ms=value.get("auto-delete-delay"),
             auto_delete_message_count=value.get("auto-delete-message-count"),
             user=value.get("user", ""),
-            selector=compile_filter(value.get("filter-string", "")),
+            selector=compile_stored_filter(value.get("filter-string", "")),
             kind=kind_properties_in(value),
             is_internal=bool(value.get("internal", False)),
             is_no_local=bool(value.get("no-local", False)),

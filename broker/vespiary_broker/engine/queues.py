@@ -129,6 +129,10 @@ class Both:
         """Return whether a message matches."""
         return self._one.wants(message) and self._other.wants(message)
 
+    def cost_us(self, message: MessageView) -> float:
+        """Return about what `wants` costs at most, in microseconds."""
+        return self._one.cost_us(message) + self._other.cost_us(message)
+
     def may_match(self, sketch: PageSketch) -> bool:
         """Return whether a message of a page may match; False: none does."""
         return self._one.may_match(sketch) and self._other.may_match(sketch)

@@ -26,7 +26,7 @@ from vespiary_broker.engine.property_lines import (
     without,
 )
 from vespiary_broker.engine.queues import CHANGED, MOVED, Queue
-from vespiary_broker.engine.routing import Route
+from vespiary_broker.engine.routing import NOWHERE, Route
 from vespiary_broker.engine.stream_gaps import GapReason
 from vespiary_broker.engine.transactions import transaction_bytes
 from vespiary_codec.journal.large_reference import decode_large_reference
@@ -164,11 +164,12 @@ class Restager:
         self._queue = queue
         self._rewrite = rewrite
         self._route = route
+        self._who = (Restager, queue.id)
         self._room_bytes = room_bytes
         self._batch_bytes = min(BATCH_BYTES, room_bytes // 4)
 
     def restage(self, views: Sequence[MessageView]) -> Staged:
-        """Stage the first of some messages anew, as many as fit into one batch.
+        """Stage the first of some messages anew, as many as fit into one batch and one turn.
 
         What the filter of the target does not let in stays, and so does what has no room for its
         new properties.
@@ -193,9 +194,13 @@ class Restager:
             message = self._message(view, body)
             if batch and size_bytes + message.size_bytes > self._batch_bytes:
                 break
-            handle = self._handle(message) if self._fits(message) else None
+            handle = (
+                self._route.handle_in_time(message, self._who) if self._fits(message) else NOWHERE
+            )
+            if handle is None:
+                break
             looked += 1
-            if handle is not None:
+            if handle != NOWHERE:
                 batch.append((handle, message))
                 size_bytes += message.size_bytes
                 has_times |= read_times(message.properties) != NO_TIMES
@@ -216,16 +221,6 @@ class Restager:
             and size_bytes <= self._core.record_bytes_max
             and transaction_bytes(message.size_bytes, 2) <= self._room_bytes
         )
-
-    def _handle(self, message: _Restaged) -> int | None:
-        """Return the core's route for a message; None: the target does not take it."""
-        route = self._route
-        if not route.places_max:
-            return None
-        if route.switch is None:
-            return route.next_handle()
-        handle = route.switch.handle_for(message)
-        return None if route.switch.is_nowhere(handle) else handle
 
     def _stage(self, batch: list[tuple[int, _Restaged]], size_bytes: int) -> None:
         sequences = [message.view.sequence for _, message in batch]

@@ -22,6 +22,7 @@ from vespiary_broker.engine.core import Core, MessageView, NoRoom
 from vespiary_broker.engine.lanes import SEQUENCE_MASK
 from vespiary_broker.engine.matching import SelectorMatch
 from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.turn_time import Share
 from vespiary_spec.settings import RoutingType
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Copying:
         cursor: Next sequence of the source to look at.
         end: Sequence at which what the new queue gets by itself begins; 0: not known yet.
         waits: How often something was waited for.
+        is_out_of_time: Whether this turn of the loop has no time for more filters.
     """
 
     source: Queue
@@ -63,6 +65,7 @@ class Copying:
     cursor: int = 0
     end: int = 0
     waits: int = 0
+    is_out_of_time: bool = False
 
 
 class Retroactive:
@@ -221,7 +224,8 @@ class Retroactive:
                 return
             if self._copy_some(copying, end_now):
                 batches += 1
-                if batches % _BATCHES_A_TURN == 0:
+                if batches % _BATCHES_A_TURN == 0 or copying.is_out_of_time:
+                    copying.is_out_of_time = False
                     await self._wait()
             elif not await self._may_wait(copying):
                 copying.cursor = end_now
@@ -229,13 +233,20 @@ class Retroactive:
     def _copy_some(self, copying: Copying, end: int) -> bool:
         """Copy a few messages before `end`; False: something is missing to go on."""
         found = self._core.look(copying.source.id, copying.cursor, _LOOK_MESSAGES, everything=True)
-        for message in found.messages:
-            if message.sequence >= end:
-                copying.cursor = end
-                return True
-            if not self._publish(copying, message):
-                return False
-            copying.cursor = message.sequence + 1
+        share = self._registry.switches.turn_time.share(copying.queue)
+        try:
+            for message in found.messages:
+                if message.sequence >= end:
+                    copying.cursor = end
+                    return True
+                if not share.has_time:
+                    copying.is_out_of_time = True
+                    return True
+                if not self._publish(copying, message, share):
+                    return False
+                copying.cursor = message.sequence + 1
+        finally:
+            share.end()
         copying.cursor = max(copying.cursor, min(found.next_sequence, end))
         if found.absent is None or copying.cursor >= end:
             return True
@@ -254,10 +265,13 @@ class Retroactive:
         await self._wait()
         return True
 
-    def _publish(self, copying: Copying, message: MessageView) -> bool:
+    def _publish(self, copying: Copying, message: MessageView, share: Share) -> bool:
         """Copy a message, if the queue wants it; False: there is no room now."""
-        if copying.match is not None and not copying.match.wants(message):
-            return True
+        match = copying.match
+        if match is not None:
+            share.did(match.cost_us(message))
+            if not match.wants(message):
+                return True
         body = self._core.body(copying.source.id, message.sequence)
         if body is None:
             return True  # it went meanwhile

@@ -11,14 +11,19 @@ without its queues; all others keep theirs, and are taught it as ever.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Final
 
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.names import Sender
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.reach import Reach
-from vespiary_broker.engine.switching import Switch, Switches
+from vespiary_broker.engine.switching import SentMessage, Switch, Switches
 from vespiary_broker.engine.unrouted_messages import UnroutedMessages
+
+NOWHERE: Final = -1
+"""In place of a route: no queue takes the message."""
 
 
 @dataclass(slots=True)
@@ -98,6 +103,24 @@ class Route:
             return -1
         self._turn = (self._turn + 1) % len(handles)
         return handles[self._turn]
+
+    def handle_in_time(self, message: SentMessage, who: Hashable) -> int | None:
+        """Return the core's route for one message that is not sent by a client.
+
+        Args:
+            message: The message.
+            who: Who comes again with the same message if there was no time.
+
+        Returns:
+            The route; `NOWHERE`: no queue takes it. None: this turn of the loop has no time for
+            all filters; to be called again in a later one.
+        """
+        if not self.places_max:
+            return NOWHERE
+        if self.switch is None:
+            return self.next_handle()
+        handle = self.switch.handle_in_time(message, who)
+        return NOWHERE if handle is not None and self.switch.is_nowhere(handle) else handle
 
     def seen_by(self, sender: Sender | None) -> Route:
         """Return the route for what a session sends: without its own queues with `no-local`."""

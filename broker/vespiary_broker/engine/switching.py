@@ -1,24 +1,28 @@
 """Switches: routes that depend on the message, since queues or diverts have filters.
 
-Owns the routes to sets of queues, one for each set that came up, and whose turn it is among ANYCAST
-queues. Connections are taught the switch itself: the core hands over the headers of all
+Owns the core's routes to sets of queues, one for each set that came up, and whose turn it is among
+ANYCAST queues. Connections are taught the switch itself: the core hands over the headers of all
 messages to it that one read has brought, Python takes the values that the filters need out of them
-and chooses, and the core stages them, in one call each. Must never look at a body. Made by
-`routing` and `registry`, asked by the server's `intake` and by `transactions`; owner: the event
-loop.
+and chooses, and the core stages them, in one call each. A turn of the loop has only so much time
+for that (`turn_time`): what is left, be it of one message with thousands of filters, follows in the
+next ones. Must never look at a body. Made by `routing` and `registry`, asked by the server's
+`intake` and by `transactions`; owner: the event loop.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from vespiary_broker.engine.core import Core, ScanStatus
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.reach import Passes, Reach
+from vespiary_broker.engine.selection.expressions import Value
 from vespiary_broker.engine.selection.message_values import Extractor, StoredMessage
 from vespiary_broker.engine.selection.selector import Selector
+from vespiary_broker.engine.turn_time import Share, TurnTime, evaluation_us
 from vespiary_broker.engine.unrouted_messages import UnroutedMessages
 
 if TYPE_CHECKING:
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
 
 ROUTES_MAX: Final = 1024
 """Sets of queues whose route in the core is kept; the one that was not used for longest goes."""
+_CHEAP_US: Final = 50.0
+"""Filters of a message that are evaluated without a look at the time between them."""
+_BEGUN_MAX: Final = 1024
+"""Messages whose filters were evaluated in part; for the oldest that is done again."""
 
 
 class SentMessage(Protocol):
@@ -88,32 +96,108 @@ class _Arriving:
         return len(message.body) if message.large is None else message.large.size_bytes
 
 
+Verdicts = dict[Selector, bool]
+"""What filters have said of a message."""
+
+
+_Facts = tuple[bytes, int, bool, int]
+"""What tells messages apart: properties, priority, whether it is durable, length of the body."""
+
+
+def _facts(message: StoredMessage) -> _Facts:
+    return message.properties, message.priority, message.is_journalled, message.body_length
+
+
+class _Begun(NamedTuple):
+    """The next message of a sender, which some filters were evaluated for.
+
+    Attributes:
+        switch: Which chooses for it.
+        facts: The message's: of another one nothing is known.
+        verdicts: What filters have said of it.
+    """
+
+    switch: Switch
+    facts: _Facts
+    verdicts: Verdicts
+
+
 class Switches:
     """All switches of a broker.
 
     Attributes:
         withheld: Messages that queues did not get because of their users' permissions.
         by_handle: The switches that connections may be taught, by the core's handle.
+        turn_time: What a turn of the loop has for filters.
     """
 
-    __slots__ = ("by_handle", "withheld")
+    __slots__ = ("_begun", "by_handle", "turn_time", "withheld")
 
-    def __init__(self) -> None:
+    def __init__(self, turn_time: TurnTime | None = None) -> None:
         self.withheld = 0
         self.by_handle: dict[int, Switch] = {}
+        self.turn_time = TurnTime() if turn_time is None else turn_time
+        self._begun: OrderedDict[Hashable, _Begun] = OrderedDict()
 
-    def send(self, core: Core, handle: int) -> tuple[ScanStatus, int, int]:
+    def send(self, core: Core, handle: int, sender: int) -> tuple[ScanStatus, int, int] | None:
         """Choose for what the core's last scan kept for a switch, and have it staged.
 
         Args:
             core: The core.
             handle: The switch.
+            sender: The core's handle of the connection that sends.
 
         Returns:
-            As `Core.send_switched`.
+            As `Core.send_switched`; all or the first of them were staged. None: this turn has no
+            time for any.
+
+        Durability: as `Core.send_switched`.
         """
         switch = self.by_handle[handle]
-        return core.send_switched([switch.choose(message) for message in core.switched()])
+        routes: list[int] = []
+        share = self.turn_time.share(sender)
+        for message in core.switched():
+            route = self._choose(switch, message, sender, share)
+            if route is None:
+                break
+            routes.append(route)
+        share.end()
+        return core.send_switched(routes) if routes else None
+
+    def choose_in_time(self, switch: Switch, message: StoredMessage, who: Hashable) -> int | None:
+        """Return the core's route for a message; None: this turn has no time for all its filters.
+
+        What they have said by then is kept, so thousands of them come to an end over some turns.
+
+        Args:
+            switch: Chooses.
+            message: The message.
+            who: Who comes again with the same message if there was no time.
+        """
+        share = self.turn_time.share(who)
+        route = self._choose(switch, message, who, share)
+        share.end()
+        return route
+
+    def _choose(
+        self, switch: Switch, message: StoredMessage, who: Hashable, share: Share
+    ) -> int | None:
+        if not share.has_time:
+            return None
+        begun = self._begun.pop(who, None) if self._begun else None
+        cost_us = switch.cost_us(message)
+        if begun is None and cost_us <= _CHEAP_US:  # nearly always
+            share.did(cost_us)
+            return switch.choose(message)
+        verdicts: Verdicts = {}
+        if begun is not None and begun.switch is switch and begun.facts == _facts(message):
+            verdicts = begun.verdicts
+        if switch.decide(message, verdicts, share):
+            return switch.choose(message, verdicts)
+        self._begun[who] = _Begun(switch, _facts(message), verdicts)
+        if len(self._begun) > _BEGUN_MAX:
+            self._begun.popitem(last=False)
+        return None
 
 
 class Switch:
@@ -132,8 +216,8 @@ class Switch:
     """
 
     __slots__ = (
-        "_address", "_core", "_extractor", "_reach", "_routes", "_switches", "_turns", "_unrouted",
-        "handle", "withheld",
+        "_address", "_core", "_cost_us", "_extractor", "_reach", "_routes", "_selectors",
+        "_switches", "_turns", "_unrouted", "handle", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -160,21 +244,81 @@ class Switch:
         self._reach = reach
         there = {queue.address for queue in reach.queues}
         self._turns = {key: turn for key, turn in self._turns.items() if key in there}
-        names = frozenset[str]().union(*(selector.names for selector in reach.selectors))
+        self._selectors = tuple(dict.fromkeys(reach.selectors))
+        self._cost_us = sum(selector.cost_us for selector in self._selectors)
+        names = frozenset[str]().union(*(selector.names for selector in self._selectors))
         self._extractor = Extractor(names, address=self._address)
         self._close_routes()
 
-    def handle_for(self, message: SentMessage) -> int:
-        """Return the core's route for a message, and take the turns that it uses up."""
-        return self.choose(_Arriving(message))
+    def cost_us(self, message: StoredMessage) -> float:
+        """Return about what all filters cost at most for a message, in microseconds."""
+        return len(self._selectors) + evaluation_us(self._cost_us, len(message.properties))
 
-    def choose(self, message: StoredMessage) -> int:
+    def decide(self, message: StoredMessage, verdicts: Verdicts, share: Share) -> bool:
+        """Evaluate the filters for a message, as far as this turn of the loop has time.
+
+        Args:
+            message: The message.
+            verdicts: What they have said of it; takes in what they say.
+            share: What there is of this turn.
+
+        Returns:
+            Whether all have been evaluated; False: to be called again in a later turn.
+        """
+        values: dict[str, Value] | None = None
+        for selector in self._selectors:
+            if selector in verdicts:
+                continue
+            if not share.has_time:
+                return False
+            if values is None:
+                values = self._extractor.values_of(message)
+            verdicts[selector] = selector.matches(values)
+            share.did(evaluation_us(selector.cost_us, len(message.properties)))
+        return True
+
+    def handle_for(self, message: SentMessage, verdicts: Verdicts | None = None) -> int:
+        """Return the core's route for a message, and take the turns that it uses up.
+
+        Args:
+            message: The message.
+            verdicts: What `decide` found; None: the filters are evaluated now.
+        """
+        return self.choose(_Arriving(message), verdicts)
+
+    def handle_in_time(self, message: SentMessage, who: Hashable) -> int | None:
+        """As `handle_for`; None: this turn has no time, `who` is to call again in a later one."""
+        return self._switches.choose_in_time(self, _Arriving(message), who)
+
+    def is_decided(self, message: SentMessage, verdicts: Verdicts, who: Hashable) -> bool:
+        """As `decide`, for a message as its sender has it.
+
+        Args:
+            message: The message.
+            verdicts: As there.
+            who: Who comes again if there was no time.
+        """
+        share = self._switches.turn_time.share(who)
+        is_decided = self.decide(_Arriving(message), verdicts, share)
+        share.end()
+        return is_decided
+
+    def choose(self, message: StoredMessage, verdicts: Verdicts | None = None) -> int:
         """As `handle_for`, for a message as selectors see it."""
-        values = self._extractor.values_of(message)
         self._switches.withheld += self.withheld
+        known = {} if verdicts is None else verdicts
+        values: dict[str, Value] | None = None
 
         def passes(selector: Selector | None) -> bool:
-            return selector is None or selector.matches(values)
+            nonlocal values
+            if selector is None:
+                return True
+            verdict = known.get(selector)
+            if verdict is None:
+                if values is None:
+                    values = self._extractor.values_of(message)
+                verdict = known[selector] = selector.matches(values)
+            return verdict
 
         multicast: dict[int, None] = {}
         anycast: dict[Address, tuple[Queue, ...]] = {}

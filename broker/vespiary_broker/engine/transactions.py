@@ -8,7 +8,7 @@ Called by the server's sessions; owner: the connection.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -22,6 +22,8 @@ from vespiary_broker.engine.property_lines import is_escaped
 from vespiary_broker.engine.publishing import Target, find_target, make_target
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.registry import Registry
+from vespiary_broker.engine.switching import Verdicts
+from vespiary_broker.engine.turn_time import NEXT_TURN
 from vespiary_codec.journal.branch import BranchName, encode_branch
 from vespiary_codec.journal.duplicate import DuplicateRecord
 from vespiary_codec.journal.record import ADD, PLACE, TRANSACTION, RecordType
@@ -64,6 +66,8 @@ class Outgoing:
         duplicate_id: Id by which a message that comes again is known; empty for none.
         large: Where the body is, if it is in a file; `body` is the reference then.
         protocol: Of its sender (journal-format.md §3.2).
+        verdicts: What filters have said of it (`is_decided`).
+        unrouted_verdicts: What those of its dead letter address have said of it as a dead letter.
     """
 
     destination: Destination
@@ -75,6 +79,8 @@ class Outgoing:
     duplicate_id: bytes = b""
     large: LargeBody | None = None
     protocol: int = 1
+    verdicts: Verdicts = field(default_factory=dict, compare=False, repr=False)
+    unrouted_verdicts: Verdicts = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def size_bytes(self) -> int:
@@ -89,7 +95,40 @@ class Outgoing:
 
 def refer_to(message: Outgoing, body: LargeBody) -> Outgoing:
     """Return a message whose body is in a file."""
-    return replace(message, body=reference_of(body), large=body)
+    return replace(message, body=reference_of(body), large=body, verdicts={}, unrouted_verdicts={})
+
+
+def is_decided(message: Outgoing, target: Target, who: Hashable) -> bool:
+    """Evaluate the filters that stand in the way of a message, as far as there is time.
+
+    Args:
+        message: The message; takes in what they say.
+        target: Where it goes.
+        who: Who comes again if there was no time.
+
+    Returns:
+        Whether `publish` has nothing left to evaluate; False: to be called again in a later turn
+        of the loop.
+    """
+    if not target.dead_letter_address:
+        if target.switch is None:
+            return True
+        if not target.switch.is_decided(message, message.verdicts, who):
+            return False
+        if target.instead is None:
+            return True
+        target = target.instead
+    if target.switch is None:
+        return True
+    return target.switch.is_decided(_unrouted(message, target), message.unrouted_verdicts, who)
+
+
+def _unrouted(message: Outgoing, target: Target) -> Outgoing:
+    """Return a message as its dead letter address gets it, since no queue takes it."""
+    properties = unrouted_properties(
+        message.properties, message.destination.address, target.dead_letter_address
+    )
+    return replace(message, properties=properties)
 
 
 def publish(
@@ -110,14 +149,12 @@ def publish(
         ValueError: The record would be too large.
     """
     if not target.dead_letter_address:
-        handle = target.route_for(message)
+        handle = target.route_for(message, message.verdicts)
         if target.is_nowhere(handle) and target.instead is not None:
             target = target.instead
     if target.dead_letter_address:
-        origin = message.destination.address
-        properties = unrouted_properties(message.properties, origin, target.dead_letter_address)
-        message = replace(message, properties=properties)
-        handle = target.route_for(message)
+        message = _unrouted(message, target)
+        handle = target.route_for(message, message.unrouted_verdicts)
     places = core.publish(
         handle,
         message.properties,
@@ -316,7 +353,7 @@ class Transactions:
 
 
 async def prepare(registry: Registry, transaction: Transaction) -> None:
-    """Make the addresses and queues that a transaction's messages need.
+    """Make the addresses and queues that a transaction's messages need, and evaluate filters.
 
     Raises:
         RemoteProtocolError: One of them does not exist and may not be made.
@@ -324,6 +361,11 @@ async def prepare(registry: Registry, transaction: Transaction) -> None:
     for destination in {send.destination for send in transaction.sends}:
         if find_target(registry, destination) is None:
             await make_target(registry, destination)
+    for send in transaction.sends:
+        while (target := find_target(registry, send.destination)) is not None:
+            if is_decided(send, target, id(transaction)):
+                break
+            await NEXT_TURN
 
 
 def find_duplicate(duplicates: DuplicateIds, transaction: Transaction) -> Outgoing | None:

@@ -22,6 +22,7 @@ from vespiary_broker.engine.large_bodies import reference_of
 from vespiary_broker.engine.original_headers import acquired_properties
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.registry import Registry
+from vespiary_broker.engine.routing import NOWHERE
 from vespiary_broker.engine.transactions import transaction_bytes
 from vespiary_codec.journal.record import ADD, PLACE, TRANSACTION, RecordType
 from vespiary_codec.journal.transfer import TransferFlag, TransferMessage
@@ -60,10 +61,12 @@ class Taken(NamedTuple):
     Attributes:
         taken: Those that are in the queue now.
         seen: Those that had come before.
+        left: Those at the end that nothing was done with.
     """
 
     taken: int
     seen: int
+    left: int = 0
 
 
 class _Sent:
@@ -124,6 +127,9 @@ class TransferIntake:
     ) -> Taken:
         """Stage messages as one transaction; those that came before are passed over.
 
+        Where the queue has a filter, these are the first of them, as many as this turn of the loop
+        has time for; the others are `left`.
+
         Args:
             queue: Where they go.
             origin: Where they come from.
@@ -137,12 +143,24 @@ class TransferIntake:
 
         Durability: none by itself; after any crash all of them are in the queue, or none.
         """
-        fresh = [one for one in messages if not self.is_seen(origin, one.sequence)]
-        seen = len(messages) - len(fresh)
+        fresh: list[TransferMessage] = []
+        sent: list[_Sent] = []
+        handles: list[int] = []
+        left = 0
+        for index, one in enumerate(messages):
+            if self.is_seen(origin, one.sequence):
+                continue
+            message = _Sent(one, large)
+            handle = self._handle(queue, message)
+            if handle is None:
+                left = len(messages) - index
+                break
+            fresh.append(one)
+            sent.append(message)
+            handles.append(handle)
+        seen = len(messages) - len(fresh) - left
         if not fresh:
-            return Taken(0, seen)
-        sent = [_Sent(one, large) for one in fresh]
-        handles = [self._handle(queue, one) for one in sent]
+            return Taken(0, seen, left)
         number = secrets.randbits(63) + 1
         numbered = self._duplicates.numbered(
             (origin.cache, origin.id_of(one.sequence), self._is_kept(queue, one)) for one in fresh
@@ -174,7 +192,7 @@ class TransferIntake:
         self._duplicates.enter(entered)
         if large is not None and self._registry.large_bodies is not None:
             self._registry.large_bodies.adopt(large)
-        return Taken(len(fresh), seen)
+        return Taken(len(fresh), seen, left)
 
     def _is_kept(self, queue: Queue, message: TransferMessage) -> bool:
         return queue.is_durable and bool(message.flags & TransferFlag.JOURNALLED)
@@ -186,21 +204,15 @@ class TransferIntake:
         self._core.append_record(RecordType.DUPLICATE, body, flags=flags)
         return self._core.current_file()
 
-    def _handle(self, queue: Queue, message: _Sent) -> int:
-        """Return the core's route for a message.
+    def _handle(self, queue: Queue, message: _Sent) -> int | None:
+        """Return the core's route for a message; None: this turn has no time for the filter.
 
         Raises:
             RemoteProtocolError: The queue does not take it.
         """
-        route = self._registry.queue_route(queue)
-        handle = -1
-        if route.places_max and route.switch is None:
-            handle = route.next_handle()
-        elif route.places_max and route.switch is not None:
-            handle = route.switch.handle_for(message)
-            if route.switch.is_nowhere(handle):
-                handle = -1
-        if handle < 0:
+        who = (TransferIntake, queue.id)
+        handle = self._registry.queue_route(queue).handle_in_time(message, who)
+        if handle == NOWHERE:
             raise RemoteProtocolError(
                 f"the queue {queue.name} does not take a message that is handed over",
                 measured=queue.traits.filter_string or "it is purged without consumers",

@@ -25,6 +25,7 @@ from vespiary_broker.engine.outflow import Outflow
 from vespiary_broker.engine.page_walk import ClosedPages, Seen
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.settling import NOT_TO_BE_GIVEN, Judge
+from vespiary_broker.engine.turn_time import TurnTime
 from vespiary_broker.engine.views import LOOK_FIRST, View, Views
 from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.stored_message import ESCAPED, STORED_HEAD, STORED_VERSION
@@ -78,10 +79,19 @@ class ViewGiver:
         core: The core.
         outflow: What waits, and what goes out.
         judge: Decides about special messages; None: they are given like all others.
+        turn_time: What a turn of the loop has for selectors; None: there is no bound.
     """
 
-    def __init__(self, core: Core, outflow: Outflow, judge: Judge | None = None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        outflow: Outflow,
+        judge: Judge | None = None,
+        turn_time: TurnTime | None = None,
+    ) -> None:
         self.pages: ClosedPages | None = None
+        self._turn_time = turn_time or TurnTime()
+        self._share = self._turn_time.share(self)  # of the turn in which a queue is served
         self._core = core
         self._outflow = outflow
         self._judge = judge
@@ -104,12 +114,14 @@ class ViewGiver:
         for consumer in consumers:
             assert consumer.view is not None
             consumer.view.walk.refresh(self.pages, statistics.paged)
+        self._share = self._turn_time.share(views)
         for _ in consumers:
-            if used >= budget:
+            if used >= budget or not self._share.has_time:
                 self._outflow.again[queue.id] = None
                 break
             queue.turn = (queue.turn + 1) % len(consumers)
             used += self._show(consumers[queue.turn], statistics, budget - used)
+        self._share.end()
         return used
 
     def _show(self, consumer: Consumer, statistics: QueueStatistics, budget: int) -> int:
@@ -182,8 +194,15 @@ class ViewGiver:
     def _give(self, batch: _Batch, message: MessageView) -> bool:
         """Give a message, or pass over it; False: it has to wait, and all behind it."""
         consumer, queue = batch.consumer, batch.consumer.queue
-        if batch.wanted is not None and not batch.wanted.wants(message):
-            return True
+        match = batch.wanted
+        if match is not None:
+            if not self._share.has_time:
+                self._outflow.again[queue.id] = None
+                batch.is_over = True
+                return False
+            self._share.did(match.cost_us(message))
+            if not match.wants(message):
+                return True
         walk, judge = batch.view.walk, self._judge if message.is_special else None
         if judge is not None:
             if walk.is_paged(message.sequence) and judge.is_due(message):

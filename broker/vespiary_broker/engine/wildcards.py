@@ -7,11 +7,19 @@ never know queues. Called by `address_settings`, `registry` and `publishing`; ow
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.addresses import Address
+
+
+_BLOCK_WORDS: Final = 4096
+"""Words of patterns that are matched together."""
+_SINGLE_MAX: Final = 2
+"""Wildcards for one word of a pattern in the tree: the branches that a name leaves possible grow
+with the levels of the tree to the power of this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +64,16 @@ class Pattern:
         syntax: What is a word and what a wildcard.
     """
 
-    __slots__ = ("_delimiter", "_head", "_is_head_all", "_parts", "_syntax", "text")
+    __slots__ = (
+        "_automaton", "_delimiter", "_head", "_is_head_all", "_parts", "_syntax", "text",
+    )  # fmt: skip
 
     def __init__(self, text: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
         self.text = text
         self._syntax = syntax
         self._delimiter = syntax.delimiter
         self._parts = syntax.words(text)
+        self._automaton: _Automaton | None = None
         wild = (syntax.any_words, syntax.single_word)
         first = next((n for n, part in enumerate(self._parts) if part in wild), len(self._parts))
         self._head = syntax.delimiter.join(self._parts[:first])
@@ -83,22 +94,62 @@ class Pattern:
         return self._walk(self._syntax.words(name))
 
     def _walk(self, words: list[str]) -> bool:
-        any_words, single_word = self._syntax.any_words, self._syntax.single_word
-        # The numbers of words that the pattern so far can have taken: no backtracking, so no
-        # pattern takes longer than words x parts.
-        reached = {0}
-        for part in self._parts:
-            if not reached:
-                return False
-            if part == any_words:
-                reached = set(range(min(reached), len(words) + 1))
-            else:
-                reached = {
-                    n + 1
-                    for n in reached
-                    if n < len(words) and (part == single_word or words[n] == part)
-                }
-        return len(words) in reached
+        if self._automaton is None:
+            self._automaton = _Automaton([self._parts], self._syntax)
+        return bool(self._automaton.matching(words))
+
+
+class _Automaton:
+    """Patterns that are matched together, with one bit for each of their words.
+
+    A bit is set while the words before it can have taken what came so far. Each word of a name
+    takes the same few steps, whatever the patterns are, so no name takes longer than its words
+    times the patterns' words, by 64 at a time.
+
+    Args:
+        patterns: Their words.
+        syntax: Which words are wildcards.
+    """
+
+    __slots__ = ("_any", "_ends", "_single", "_start", "_words")
+
+    def __init__(self, patterns: Sequence[Sequence[str]], syntax: WildcardSyntax) -> None:
+        self._any = self._single = self._start = 0
+        self._ends: list[int] = []
+        words: dict[str, int] = {}
+        at = 0
+        for parts in patterns:
+            self._start |= 1 << at
+            before = ""
+            for part in parts:
+                if part != syntax.any_words:
+                    words[part] = words.get(part, 0) | 1 << at
+                elif before == part:
+                    continue  # two in a row mean the same as one
+                else:
+                    self._any |= 1 << at
+                before = part
+                at += 1
+            self._ends.append(1 << at)
+            at += 1
+        self._single = words.pop(syntax.single_word, 0)
+        self._words = {word: places | self._single for word, places in words.items()}
+
+    def matching(self, words: list[str]) -> list[int]:
+        """Return which patterns cover a name, by their index.
+
+        Args:
+            words: The words of the name.
+        """
+        any_words, single, places = self._any, self._single, self._words
+        state = self._start
+        state |= (state & any_words) << 1
+        for word in words:
+            state = (state & places.get(word, single)) << 1 | state & any_words
+            if not state:
+                return []
+            state |= (state & any_words) << 1
+        return [index for index, end in enumerate(self._ends) if state & end]
 
 
 def is_hidden(name: str, pattern: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> bool:
@@ -171,21 +222,36 @@ class _Node:
     """A place in the tree of patterns.
 
     Attributes:
-        is_any: Whether it stands behind a wildcard for any number of words, and so takes more.
         children: What may come next, by word.
         address: The wildcard address that ends here; None if none does.
     """
 
-    is_any: bool = False
     children: dict[str, _Node] = field(default_factory=dict)
     address: Address | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _Block:
+    """Patterns that are matched together.
+
+    Attributes:
+        patterns: Their words, by address.
+        words: How many these are.
+        automaton: Matches them; None: they have changed.
+    """
+
+    patterns: dict[Address, list[str]] = field(default_factory=dict)
+    words: int = 0
+    automaton: _Automaton | None = None
 
 
 class WildcardTable:
     """The wildcard addresses, found by the names that they cover.
 
-    A look takes one step for each word and each branch of the tree that is still possible, however
-    many patterns there are.
+    Most are found in a tree, where a look takes one step for each word and each branch that is
+    still possible, however many patterns there are. Those with a wildcard for any number of words
+    before their end would be possible everywhere, and those with many wildcards for one word would
+    leave very many branches possible; they are matched block by block.
 
     Args:
         syntax: What is a word and what a wildcard.
@@ -195,28 +261,53 @@ class WildcardTable:
         self.count = 0
         self._syntax = syntax
         self._root = _Node()
+        self._blocks: list[_Block] = []
+        self._block_of: dict[Address, _Block] = {}
+        self._last: tuple[str, tuple[Address, ...]] | None = None  # a new name is asked for thrice
 
     def add(self, address: Address) -> None:
         """Take a wildcard address in."""
+        self.count += 1
+        words = self._syntax.words(address.name)
+        self._last = None
+        is_wild = words.count(self._syntax.single_word) > _SINGLE_MAX
+        if is_wild or self._syntax.any_words in words[:-1]:
+            self._add_to_block(address, words)
+            return
         node = self._root
-        for word in self._syntax.words(address.name):
+        for word in words:
             child = node.children.get(word)
             if child is None:
-                child = node.children[word] = _Node(is_any=word == self._syntax.any_words)
+                child = node.children[word] = _Node()
             node = child
         assert node.address is None
         node.address = address
-        self.count += 1
+
+    def _add_to_block(self, address: Address, words: list[str]) -> None:
+        if not self._blocks or self._blocks[-1].words + len(words) > _BLOCK_WORDS:
+            self._blocks.append(_Block())
+        block = self._block_of[address] = self._blocks[-1]
+        block.patterns[address] = words
+        block.words += len(words)
+        block.automaton = None
 
     def remove(self, address: Address) -> None:
         """Take a wildcard address out, and the branches that only it needed."""
+        self.count -= 1
+        self._last = None
+        block = self._block_of.pop(address, None)
+        if block is not None:
+            block.words -= len(block.patterns.pop(address))
+            block.automaton = None
+            if not block.patterns:
+                self._blocks.remove(block)
+            return
         path = [self._root]
         words = self._syntax.words(address.name)
         for word in words:
             path.append(path[-1].children[word])
         assert path[-1].address is address
         path[-1].address = None
-        self.count -= 1
         for word, parent, node in zip(reversed(words), path[-2::-1], path[:0:-1], strict=True):
             if node.children or node.address is not None:
                 return
@@ -226,27 +317,41 @@ class WildcardTable:
         """Return the wildcard addresses that cover a plain name, by name."""
         if not self.count:
             return ()
-        single_word = self._syntax.single_word
-        reached: dict[int, _Node] = {}
-        self._reach(self._root, reached)
-        for word in self._syntax.words(name):
-            before, reached = reached, {}
-            for node in before.values():
-                if node.is_any:
-                    self._reach(node, reached)
+        if self._last is None or self._last[0] != name:
+            self._last = (name, self._covering(name))
+        return self._last[1]
+
+    def _covering(self, name: str) -> tuple[Address, ...]:
+        words = self._syntax.words(name)
+        found = self._in_tree(words)
+        for block in self._blocks:
+            if block.automaton is None:
+                block.automaton = _Automaton(list(block.patterns.values()), self._syntax)
+            addresses = list(block.patterns)
+            found += [addresses[index] for index in block.automaton.matching(words)]
+        return tuple(
+            sorted(
+                (one for one in found if not is_hidden(name, one.name, self._syntax)),
+                key=lambda address: address.name,
+            )
+        )
+
+    def _in_tree(self, words: list[str]) -> list[Address]:
+        any_words, single_word = self._syntax.any_words, self._syntax.single_word
+        found: list[Address] = []
+        reached = [self._root]
+        for word in [*words, None]:
+            for node in reached:
+                rest = node.children.get(any_words)
+                if rest is not None and rest.address is not None:
+                    found.append(rest.address)
+            if word is None:
+                break
+            before, reached = reached, []
+            for node in before:
                 for key in (word, single_word):
                     child = node.children.get(key)
                     if child is not None:
-                        self._reach(child, reached)
-        found = [
-            node.address
-            for node in reached.values()
-            if node.address is not None and not is_hidden(name, node.address.name, self._syntax)
-        ]
-        return tuple(sorted(found, key=lambda address: address.name))
-
-    def _reach(self, node: _Node | None, reached: dict[int, _Node]) -> None:
-        """Note a node, and those that stand behind it without another word."""
-        while node is not None and id(node) not in reached:
-            reached[id(node)] = node
-            node = node.children.get(self._syntax.any_words)
+                        reached.append(child)
+        found += [node.address for node in reached if node.address is not None]
+        return found

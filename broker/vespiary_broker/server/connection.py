@@ -37,7 +37,7 @@ from vespiary_broker.server.protocol_handler import (
     too_slow,
 )
 from vespiary_broker.server.throttle import Throttle
-from vespiary_broker.server.turns import Begun, Rest
+from vespiary_broker.server.turns import REST, Begun, Rest
 from vespiary_spec.errors import LimitExceeded, LoginRefused, UserRemoved, VespiaryError
 
 if TYPE_CHECKING:
@@ -442,6 +442,11 @@ class Connection(asyncio.BufferedProtocol):
         """Take no frame until the journal has room."""
         self._is_blocked = True
         self._cycle.block(self)
+
+    def rest(self) -> None:
+        """Take no frame before the next turn of the event loop: this one has no time for more."""
+        self.is_busy = True
+        self._cycle.turns.begin(self, self._finish(REST, None), is_rest=True)
 
     def perform(self, act: Callable[[], Work], cause: object = None) -> None:
         """Do what a frame asks for; reading waits if that needs time.

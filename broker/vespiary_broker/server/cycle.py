@@ -71,6 +71,7 @@ class Cycle:
             large.on_full = self._on_large_full
         self.engine = engine
         engine.dispatcher.later = self.later
+        engine.turn_time.next_turn = asyncio.get_running_loop().call_soon
         self.core = engine.core
         self.spawn = spawn
         self.loop = asyncio.get_running_loop()

@@ -67,6 +67,9 @@ class Taker(Protocol[F_contra]):
     def block(self) -> None:
         """Take no frame until the journal has room."""
 
+    def rest(self) -> None:
+        """Take no frame before the next turn of the event loop."""
+
     def note_partial(self, is_partial: bool, *, is_new: bool = False) -> None:
         """Start or stop the clock of an incomplete frame.
 
@@ -291,7 +294,11 @@ class Intake(ABC, Generic[F]):
         while position < end and taker.is_taking:
             status, position, detail = self._scan_core(handle, position, end)
             if status == ScanStatus.SWITCHED:
-                status, position, detail = self._switches.send(self._core, detail)
+                sent = self._switches.send(self._core, detail, taker.handle)
+                if sent is None:
+                    taker.rest()
+                    break
+                status, position, detail = sent
                 if status == ScanStatus.NEED_DATA:
                     continue
             if status == ScanStatus.NEED_DATA:

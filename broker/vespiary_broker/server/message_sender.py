@@ -14,8 +14,9 @@ from vespiary_broker.engine.address_memory import AddressState, Verdict
 from vespiary_broker.engine.core import NoRoom
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.publishing import Target, find_target, make_target
-from vespiary_broker.engine.transactions import Outgoing, publish, stage_once
+from vespiary_broker.engine.transactions import Outgoing, is_decided, publish, stage_once
 from vespiary_broker.server.full_addresses import FullAddresses
+from vespiary_broker.server.turns import REST
 from vespiary_spec.errors import LimitExceeded
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class MessageSender:
         target = find_target(self._registry, message.destination)
         if target is None or not self.full_addresses.is_open(target, message.destination):
             return None
-        if self._pace.is_held(message):
+        if self._pace.is_held(message) or not self._is_decided(message, target):
             return None
         try:
             places = (stage or self.stage)(message, target)
@@ -130,6 +131,9 @@ class MessageSender:
                     return Sent(Outcome.DROPPED)
                 if verdict is Verdict.WAIT:
                     continue  # it has waited: destination and room may be others now
+            if not self._is_decided(message, target):
+                await REST
+                continue
             try:
                 places = (stage or self.stage)(message, target)
             except NoRoom:
@@ -140,6 +144,10 @@ class MessageSender:
             self._pace.charge(message)
             return Sent(Outcome.SENT, target, places)
         return Sent(Outcome.GONE)
+
+    def _is_decided(self, message: Outgoing, target: Target) -> bool:
+        """Whether filters have said where a message goes; False: this turn had no time for it."""
+        return is_decided(message, target, self._connection.handle)
 
     async def _admit(self, message: Outgoing, *, is_in_flight: bool) -> Verdict:
         if is_in_flight and self.full_state(message.destination) is not None:

@@ -111,19 +111,21 @@ class Switched:
         """Stage what was kept, each to its route.
 
         Raises:
-            ValueError: There are not as many routes.
+            ValueError: There are none, or more than messages.
         """
         connection = self._connection
-        if not routes or len(routes) != len(self.sends) or not (connection and connection.is_open):
+        if not routes or len(routes) > len(self.sends) or not (connection and connection.is_open):
             raise ValueError(f"{len(routes)} routes for {len(self.sends)} messages")
         sends, self.sends = self.sends, []
-        for send, route in zip(sends, routes, strict=True):
+        for send, route in zip(sends, routes, strict=False):
             status = stage_send(staging, connection, route, self._view, send)
             if status is not ScanStatus.NEED_DATA:
                 connection.switched_max = 1  # the next one may find no room either
                 return status, send.position, send.end - send.position
-        connection.switched_max = min(2 * connection.switched_max, SWITCHED_MAX)
-        return ScanStatus.NEED_DATA, sends[-1].end, 0
+        is_part = len(routes) < len(sends)  # there was no time for the others
+        wider = len(routes) if is_part else 2 * connection.switched_max
+        connection.switched_max = min(wider, SWITCHED_MAX)
+        return ScanStatus.NEED_DATA, sends[len(routes) - 1].end, 0
 
 
 def stage_send(

@@ -199,7 +199,7 @@ def test_what_is_wrong_is_refused_and_changes_nothing(rig: CoreRig, switch: int)
         with pytest.raises(ValueError, match=r".+"):
             call()
     rig.scan(switched(1) + switched(2))
-    for wrong in ([one], [one, 99], [one, switch], [one] * 3):
+    for wrong in ([], [one, 99], [one, switch], [one] * 3):
         with pytest.raises(ValueError, match=r".+"):
             rig.core.send_switched(wrong)
     assert not rig.core.has_unwritten()
@@ -231,3 +231,23 @@ def test_the_usual_destination_is_none(rig: CoreRig, switch: int) -> None:
 def added_after_flush(rig: CoreRig) -> list[AddRecord]:
     rig.flush()
     return added(rig)
+
+
+def test_the_first_of_what_was_kept_can_go_alone(rig: CoreRig, switch: int) -> None:
+    one, both = routes(rig)
+    data = b"".join(switched(number) for number in range(10))
+    rig.scan(data)
+    assert len(rig.core.switched()) == 10
+    end = len(switched(0)) + len(switched(1)) + len(switched(2))
+    assert rig.core.send_switched([both, one, one]) == (ScanStatus.NEED_DATA, end, 0)
+    assert rig.core.switched() == []
+    rest = data[end:]
+    assert rig.scan(rest)[:2] == (ScanStatus.SWITCHED, 0)
+    assert len(rig.core.switched()) == 3, "as many as there was time for"
+    assert rig.core.send_switched([one] * 3)[0] == ScanStatus.NEED_DATA
+    rest = rest[sum(len(switched(number)) for number in (3, 4, 5)) :]
+    assert rig.scan(rest)[:2] == (ScanStatus.SWITCHED, 0)
+    assert rig.core.send_switched([one] * 4) == (ScanStatus.NEED_DATA, len(rest), 0)
+    rig.flush()
+    assert len(added(rig)) == 10
+    assert [rig.core.queue_statistics(queue).available - 1 for queue in (2, 3)] == [10, 1]

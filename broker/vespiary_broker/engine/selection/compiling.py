@@ -132,17 +132,17 @@ def _connected(expression: Connected) -> Compiled:
     """Connect conditions; what no message can change goes: `1 = 1 AND x` is `x`."""
     decisive = expression.operator == "OR"
     terms: list[Compiled] = []
-    for term in expression.terms:
-        found = compile_condition(term)
+    is_decided = False
+    # All are compiled, each once: they have to be right also where one of them decides.
+    for found in map(compile_condition, expression.terms):
         if not found.names:
             value = found.evaluate(_NOTHING)
-            if value is decisive:
-                for other in expression.terms:
-                    compile_condition(other)  # they have to be right all the same
-                return _constant(decisive)
+            is_decided = is_decided or value is decisive
             if value is not None:
                 continue
         terms.append(found)
+    if is_decided:
+        return _constant(decisive)
     if not terms:
         return _constant(not decisive)
     if len(terms) == 1:

@@ -10,6 +10,7 @@ Sources: Jakarta Messaging 3.1, section 3.8.1 (syntax); the Java Language Specif
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ from vespiary_broker.engine.selection.expressions import (
     Signed,
 )
 from vespiary_broker.engine.selection.problems import Problem
+from vespiary_spec.limits import SELECTOR_WORDS_MAX
 
 DEPTH_MAX: Final = 100
 """Deepest nesting of operators; brackets alone do not count."""
@@ -88,6 +90,10 @@ NAME: /(?:[^\W\d]|\$)[\w$]*/
 _KEYWORDS: Final = frozenset(
     {"AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE"}
 )
+_WORD: Final = re.compile(r"""'[^']*'|"[^"]*"|[\w$.]+|[^\s\w]""")
+"""About what the lexer takes for a token; a string with a quote in it is two."""
+_WORD_CHARACTERS: Final = 64
+"""Characters of a long string that take as long as a word: it may be a pattern."""
 _LONG_END: Final = 2**63
 _DIGITS_MAX: Final = 400
 
@@ -126,6 +132,27 @@ def parse(text: str) -> Expression:
         raise _unexpected(text, error) from error
     expression: Expression = tree
     return expression
+
+
+def check_words(text: str) -> None:
+    """Refuse what it would take long to parse and compile: some 10 us for each word.
+
+    Args:
+        text: The selector.
+
+    Raises:
+        Problem: It has more than `SELECTOR_WORDS_MAX` words.
+    """
+    count = 0
+    for found in _WORD.finditer(text):
+        count += 1 + (found.end() - found.start()) // _WORD_CHARACTERS
+        if count > SELECTOR_WORDS_MAX:
+            raise Problem(
+                found.start(),
+                "the selector has too many words",
+                f"allowed: at most {SELECTOR_WORDS_MAX} names, values, operators, brackets; long "
+                f"values count once more for each {_WORD_CHARACTERS} characters",
+            )
 
 
 def _unknown_character(text: str, position: int) -> Problem:

@@ -62,6 +62,9 @@ class StoredMessage(Protocol):
         """Its headers."""
 
 
+_SPLITS_MAX: Final = 8
+"""Headers that are looked for one by one; with more, one pass over all lines takes less."""
+
 Take = Callable[[Any, str], Value]
 """From a message, and its properties behind a line feed, to a value."""
 
@@ -75,7 +78,10 @@ def _escaped_value(lines: str, begin: str) -> Value:
     parts = lines.split(begin, 1)
     if len(parts) == 1:
         return None
-    text = parts[1].partition("\n")[0]
+    return _unescaped(parts[1].partition("\n")[0])
+
+
+def _unescaped(text: str) -> str:
     try:
         return unescape(text, "1.2") if "\\" in text else text
     except RemoteProtocolError:
@@ -158,7 +164,7 @@ class Extractor:
         address: The address of the messages, for `AMQAddress`; empty if it is not known.
     """
 
-    __slots__ = ("_headers", "_known")
+    __slots__ = ("_escaped", "_headers", "_known", "_plain")
 
     def __init__(self, names: Iterable[str], *, address: str = "") -> None:
         self._headers: list[tuple[str, str, str]] = []
@@ -171,6 +177,8 @@ class Extractor:
                 self._known.append((name, _known_or_header(known, name)))
             else:
                 self._headers.append((name, *_begins(name)))
+        self._plain = {plain[1:-1]: name for name, plain, _ in self._headers}
+        self._escaped = {escaped[1:-1]: name for name, _, escaped in self._headers}
 
     def values_of(self, message: StoredMessage) -> dict[str, Value]:
         """Return the values of a message by name; those that it has not are None, or not there."""
@@ -178,7 +186,9 @@ class Extractor:
         end = properties.find(NATIVE)
         lines = "\n" + str(properties if end < 0 else properties[:end], "utf-8", "replace")
         values: dict[str, Value] = {}
-        if message.is_escaped:
+        if len(self._headers) > _SPLITS_MAX:
+            self._take_all(lines, values, is_escaped=message.is_escaped)
+        elif message.is_escaped:
             for name, _, escaped in self._headers:
                 values[name] = _escaped_value(lines, escaped)
         else:
@@ -192,6 +202,15 @@ class Extractor:
         for name, take in self._known:
             values[name] = take(message, lines)
         return values
+
+    def _take_all(self, lines: str, values: dict[str, Value], *, is_escaped: bool) -> None:
+        """Take all headers in one pass, so that many names do not take as many passes."""
+        wanted = self._escaped if is_escaped else self._plain
+        for line in lines.split("\n"):
+            begin, colon, text = line.partition(":")
+            name = wanted.get(begin)
+            if name is not None and colon and name not in values:
+                values[name] = _unescaped(text) if is_escaped else text
 
 
 def values_of(message: StoredMessage, names: Iterable[str]) -> dict[str, Value]:

@@ -1,19 +1,32 @@
 """LIKE: patterns with `%` (any characters, or none) and `_` (one character).
 
-Owns the matching. Must never go back over what it has matched: with the parts between the `%` taken
-leftmost, a match is found without that if there is one, so no pattern takes more than one pass over
-the value. Regular expressions would try each place of each `.*` against all the others.
-Called by `compiling`.
+Owns the matching, and what it costs. Must never go back over what it has matched: with the parts
+between the `%` taken leftmost, a match is found without that if there is one, so no pattern takes
+more than one pass over the value. A regular expression for all of a pattern would try each place of
+each `.*` against all the others. Parts without `_` are found by the text's own search, parts with
+`_` by Shift-And, which is C's (`vespiary_native.like`). Called by `compiling` and `possibility`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
-PATTERN_CHARACTERS_MAX: Final = 1024
-"""Longest pattern; with headers of 64 KiB a search takes some 10 ms at the worst."""
+from vespiary_native.like import finder_of
 
+PATTERN_CHARACTERS_MAX: Final = 1024
+"""Longest pattern."""
+_FIND_CHARACTERS_MAX: Final = 32
+"""Longest text that `str.find` looks for: it may take the product of both lengths for longer ones,
+and the search of `re` for a plain text, which goes over the value once, does not."""
+_LITERAL_US: Final = 0.2
+_PASS_US: Final = 250.0
+_WORD_US: Final = 70.0
+_WORD_CHARACTERS: Final = 64
+
+_OF: Final[dict[str, str | None]] = {"_": None}
 _Part = list[str | None]
 """Characters; None stands for any one."""
 
@@ -22,6 +35,7 @@ class PatternError(ValueError):
     """A pattern is wrong; the text says how."""
 
 
+@lru_cache(maxsize=128)
 def compile_like(pattern: str, escape: str = "") -> Callable[[str], bool]:
     """Return a function that says whether a text matches a pattern.
 
@@ -40,22 +54,33 @@ def compile_like(pattern: str, escape: str = "") -> Callable[[str], bool]:
     starts, ends = _anchored(first), _anchored(last)
     start_length, end_length = len(first), len(last)
     shortest = sum(map(len, parts))
-    searches = [_search(part) for part in middle if part]
+    is_found = _finder([part for part in middle if part])
 
     def matches(text: str) -> bool:
         if len(text) < shortest or not starts(text, 0):
             return False
         end = len(text) - end_length
-        if not ends(text, end):
-            return False
-        position = start_length
-        for search in searches:
-            position = search(text, position, end)
-            if position < 0:
-                return False
-        return True
+        return ends(text, end) and is_found(text, start_length, end)
 
     return matches
+
+
+def cost_us(pattern: str, escape: str = "") -> float:
+    """Return what a match costs at most, in microseconds, with a value of 64 KiB.
+
+    Args:
+        pattern: A pattern that was compiled.
+        escape: As there.
+    """
+    first, *others = _parts_of(pattern, escape)
+    anchored = [first, others.pop()] if others else [first]
+    cost = sum(1 + _LITERAL_US * (1 + part.count(None)) for part in anchored)
+    middle = [part for part in others if part]
+    if middle:
+        cost += _PASS_US + len(middle)
+    if any(None in part for part in middle):
+        cost += _WORD_US * -(-max(map(len, middle)) // _WORD_CHARACTERS)
+    return cost
 
 
 def _parts_of(pattern: str, escape: str) -> list[_Part]:
@@ -64,6 +89,8 @@ def _parts_of(pattern: str, escape: str) -> list[_Part]:
         raise PatternError(
             f"the pattern has {len(pattern)} characters; {PATTERN_CHARACTERS_MAX} are allowed"
         )
+    if not escape or escape not in pattern:
+        return [[_OF.get(one, one) for one in text] for text in pattern.split("%")]
     parts: list[_Part] = [[]]
     characters = iter(pattern)
     for character in characters:
@@ -99,13 +126,11 @@ def beginning_of(pattern: str, escape: str = "") -> tuple[str, bool]:
 def _literals(part: _Part) -> list[tuple[int, str]]:
     """Return the texts between the `_` of a part, and where in it they stand."""
     found: list[tuple[int, str]] = []
-    text = ""
-    for index, character in enumerate([*part, None]):
-        if character is not None:
-            text += character
-        elif text:
-            found.append((index - len(text), text))
-            text = ""
+    begin = 0
+    for end in [*(index for index, one in enumerate(part) if one is None), len(part)]:
+        if end > begin:
+            found.append((begin, "".join(map(str, part[begin:end]))))
+        begin = end + 1
     return found
 
 
@@ -128,35 +153,38 @@ def _whole(part: _Part) -> Callable[[str], bool]:
     return lambda text: len(text) == length and fits(text, 0)
 
 
-def _search(part: _Part) -> Callable[[str, int, int], int]:
+def _finder(parts: list[_Part]) -> Callable[[str, int, int], bool]:
+    """Return a function (text, from, to) that says whether all parts are there, in order."""
+    if not parts:
+        return lambda _text, _position, _end: True
+    if any(None in part for part in parts):
+        return finder_of(parts)
+    searches = [_search("".join(map(str, part))) for part in parts]
+
+    def is_found(text: str, position: int, end: int) -> bool:
+        for search in searches:
+            position = search(text, position, end)
+            if position < 0:
+                return False
+        return True
+
+    return is_found
+
+
+def _search(literal: str) -> Callable[[str, int, int], int]:
     """Return a search: (text, from, to) to the end of the first match, or -1."""
-    length = len(part)
-    if None not in part:
-        literal = "".join(map(str, part))
+    length = len(literal)
+    if length > _FIND_CHARACTERS_MAX:
+        search = re.compile(re.escape(literal)).search
 
-        def find(text: str, position: int, end: int) -> int:
-            found = text.find(literal, position, end)
-            return found + length if found >= 0 else -1
+        def find_long(text: str, position: int, end: int) -> int:
+            found = search(text, position, end)
+            return found.end() if found is not None else -1
 
-        return find
-    return _shifting(part)
-
-
-def _shifting(part: _Part) -> Callable[[str, int, int], int]:
-    """Search with one bit for each character of the part that matches so far (Shift-And)."""
-    anything = sum(1 << index for index, character in enumerate(part) if character is None)
-    masks: dict[str, int] = {}
-    for index, character in enumerate(part):
-        if character is not None:
-            masks[character] = masks.get(character, anything) | 1 << index
-    last = 1 << len(part) - 1
+        return find_long
 
     def find(text: str, position: int, end: int) -> int:
-        state = 0
-        for index in range(position, end):
-            state = (state << 1 | 1) & masks.get(text[index], anything)
-            if state & last:
-                return index + 1
-        return -1
+        found = text.find(literal, position, end)
+        return found + length if found >= 0 else -1
 
     return find

@@ -126,6 +126,8 @@ class Domain:
 
     def may_say(self, *, value: bool) -> bool:
         """Whether it may be a text that says `true`, or `false`, in any case."""
+        if not self.texts:
+            return self.is_any
         letters = ((one, one.upper()) for one in str(value).lower())
         return any(self.may_equal("".join(text)) for text in itertools.product(*letters))
 

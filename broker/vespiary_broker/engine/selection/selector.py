@@ -1,19 +1,22 @@
 """Selectors, compiled.
 
 Owns the entrance: from a text to something that says which messages match. Must never block: what
-is too long is refused before it is parsed. Called with the `selector` of a subscription, with the
-filters of queues and diverts, and by the HTTP API.
+is too long is refused before it is parsed, and what would take too long for one message after that.
+Called with the `selector` of a subscription, with the filters of queues and diverts, and by the
+HTTP API.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import logging
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.selection.compiling import Evaluate, Values, compile_condition
+from vespiary_broker.engine.selection.costs import cost_us
 from vespiary_broker.engine.selection.problems import Problem
 from vespiary_spec.errors import InvalidSelector
-from vespiary_spec.limits import SELECTOR_CHARACTERS_MAX
+from vespiary_spec.limits import SELECTOR_CHARACTERS_MAX, SELECTOR_COST_MS_MAX
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.selection.expressions import Expression
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 _CONVERT: Final = "convert_string_expressions:"
 _HYPHENATED: Final = "hyphenated_props:"
 
+log = logging.getLogger(__name__)
+
 
 class Selector:
     """A condition on messages.
@@ -29,10 +34,11 @@ class Selector:
     Attributes:
         text: As it was given.
         names: Names whose values it needs.
+        cost_us: What one evaluation costs at most, in microseconds; see `costs`.
         constant: What it always is when it needs none (None is "unknown", which selects nothing).
     """
 
-    __slots__ = ("_evaluate", "_tree", "constant", "names", "text")
+    __slots__ = ("_evaluate", "_tree", "constant", "cost_us", "names", "text")
 
     def __init__(
         self, text: str, evaluate: Evaluate, names: frozenset[str], tree: Expression
@@ -41,6 +47,7 @@ class Selector:
         self.names = names
         self._evaluate = evaluate
         self._tree = tree
+        self.cost_us = cost_us(tree) if names else 0.0
         self.constant: bool | None = None if names else evaluate({})
 
     def __eq__(self, other: object) -> bool:
@@ -90,8 +97,26 @@ def compile_selector(text: str) -> Selector:
         text: At most `SELECTOR_CHARACTERS_MAX` characters.
 
     Raises:
-        InvalidSelector: It is no condition; says where, and what was expected.
+        InvalidSelector: It is no condition; says where, and what was expected. Or it has more than
+            `SELECTOR_WORDS_MAX` words, or may take more than `SELECTOR_COST_MS_MAX` for a message.
     """
+    found = _compiled(text, is_new=True)
+    if found.cost_us > 1000 * SELECTOR_COST_MS_MAX:
+        raise InvalidSelector(
+            "the selector is too expensive",
+            measured=_shown(found.cost_us),
+            allowed=f"at most {SELECTOR_COST_MS_MAX} ms",
+            cure="use fewer LIKE whose patterns have text between two %, and shorter ones with _",
+        )
+    return found
+
+
+def _shown(cost_us: float) -> str:
+    return f"{cost_us / 1000:.1f} ms for a message with 64 KiB of headers"
+
+
+@lru_cache(maxsize=16)  # a subscription has it compiled for its queue, itself and its pages
+def _compiled(text: str, *, is_new: bool) -> Selector:
     if len(text) > SELECTOR_CHARACTERS_MAX:
         raise InvalidSelector(
             "the selector is too long",
@@ -101,7 +126,7 @@ def compile_selector(text: str) -> Selector:
     condition = text.removeprefix(_CONVERT)
     start = len(text) - len(condition)
     # With the first selector alone: a broker without one never loads the parser.
-    from vespiary_broker.engine.selection.grammar import parse
+    from vespiary_broker.engine.selection.grammar import check_words, parse
 
     try:
         if condition.startswith(_HYPHENATED):
@@ -110,11 +135,35 @@ def compile_selector(text: str) -> Selector:
             )
         if not condition.strip():
             raise Problem(0, "the selector is empty")
+        if is_new:
+            check_words(condition)
         tree = parse(condition)
         found = compile_condition(tree)
     except Problem as problem:
         raise _refusal(text, start + problem.position, problem) from problem
     return Selector(text, found.evaluate, found.names, tree)
+
+
+def compile_stored_filter(text: str) -> Selector | None:
+    """Return the selector of a filter that was accepted before; None for an empty one.
+
+    Another version may have accepted what is too expensive now. A queue is not given up for that.
+
+    Args:
+        text: As it was stored.
+
+    Raises:
+        InvalidSelector: It is no condition.
+    """
+    if not text:
+        return None
+    found = _compiled(text, is_new=False)
+    if found.cost_us > 1000 * SELECTOR_COST_MS_MAX:
+        log.warning(
+            "a stored filter costs %s, more than a new one may (%d ms); it may delay others: %s",
+            _shown(found.cost_us), SELECTOR_COST_MS_MAX, text[:200],
+        )  # fmt: skip
+    return found
 
 
 def compile_filter(text: str) -> Selector | None:

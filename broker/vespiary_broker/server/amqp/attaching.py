@@ -18,11 +18,7 @@ from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.publishing import find_target, make_target
 from vespiary_broker.engine.queues import Queue
-from vespiary_broker.engine.selection.selector import (
-    compile_filter,
-    is_parser_prepared,
-    prepare_parser,
-)
+from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.subscription_names import former_durable_queue_name
 from vespiary_broker.engine.subscriptions import (
     SubscriptionRequest,
@@ -50,6 +46,7 @@ from vespiary_broker.server.amqp.terminus import (
     kind_of,
     shared_queue_name,
 )
+from vespiary_broker.server.compiling_in_time import compile_in_time
 from vespiary_broker.server.protocol_handler import sentence_of
 from vespiary_codec.wire.amqp import OUTCOMES, Attach, Coordinator, Source, Target
 from vespiary_codec.wire.amqp.values import Symbol, UByte, UInt, ULong
@@ -222,10 +219,7 @@ async def _outgoing(session: AmqpSession, asked: Attach) -> Link:
         text, node = await _make_node(session, source, wanted)
     if not text:
         raise Refused(Condition.INVALID_FIELD, "the source of a link has no address")
-    if selector and not is_parser_prepared():
-        await session.cycle.in_thread(prepare_parser)
-    if selector:
-        compile_filter(selector)  # before anything is made
+    await compile_in_time(selector, session.cycle.engine.turn_time)  # before anything is made
     destination = handler.destination_of(text, kind_of(source))
     link = OutgoingLink(session, asked, _source_answer(session, asked, source, text, filters))
     link.node = node

@@ -24,6 +24,7 @@ from vespiary_broker.engine.subscriptions import (
     check_connection,
     match_of,
 )
+from vespiary_broker.engine.turn_time import Share
 from vespiary_broker.server.amqp.conditions import Condition, Refused
 from vespiary_broker.server.amqp.restoring import payload_of
 from vespiary_broker.server.amqp.sending import OutgoingLink
@@ -159,6 +160,13 @@ class BrowserLink(OutgoingLink):
 
     def _show(self) -> float | None:
         """Show messages; return when to go on, None at the end of the queue."""
+        share = self.session.cycle.engine.turn_time.share(self)
+        try:
+            return self._show_next(share)
+        finally:
+            share.end()
+
+    def _show_next(self, share: Share) -> float | None:
         core, queue = self.session.cycle.core, self._queue
         statistics = core.queue_statistics(queue.id)
         walk = self._walk
@@ -170,6 +178,10 @@ class BrowserLink(OutgoingLink):
             for message in found.messages:
                 if not self._may_show:
                     return _ABSENT_S
+                if not share.has_time:
+                    return 0.0
+                if self._match is not None:
+                    share.did(self._match.cost_us(message))
                 self._cursor = message.sequence + 1
                 self._show_one(message)
             self._cursor = max(self._cursor, found.next_sequence)

@@ -18,6 +18,8 @@ from vespiary_codec.journal.page_sketch import PageSketch
 
 EXCLUDED_MAX: Final = 10_000
 _NUMBERS: Final = count(1)
+_LOOK_US: Final = 5.0
+"""What it costs at most to look for a message, and to estimate its size."""
 
 
 class Excluding:
@@ -47,6 +49,10 @@ class Excluding:
         if message.sequence in self.excluded:
             return False
         return self._before is None or self._before.wants(message)
+
+    def cost_us(self, message: MessageView) -> float:
+        """Return about what `wants` costs at most, in microseconds."""
+        return _LOOK_US if self._before is None else _LOOK_US + self._before.cost_us(message)
 
     def may_match(self, sketch: PageSketch) -> bool:
         """Return whether a message of a page may match; False: none does."""

@@ -134,6 +134,7 @@ class AmqpHandler:
         self.read_view = self._intake.read_view
         self.drop = self._intake.drop
         self.block = connection.block
+        self.rest = connection.rest
         self.note_partial = connection.note_partial
         self.fail_frame = connection.fail_frame
         self._state = _State.HEADER

@@ -108,7 +108,7 @@ def filters_of(source: Source) -> tuple[str, bool, dict[Any, Any] | None]:
                     "the selector of a source is no string",
                     info={Symbol("invalid-field"): Symbol("filter")},
                 )
-            selector, kept[name] = str(text), value
+            selector, kept[name] = str(text).strip(), value
         elif descriptor in (NO_LOCAL_CODE, NO_LOCAL):
             is_no_local, kept[name] = True, value
     return selector, is_no_local, kept or None

@@ -121,6 +121,7 @@ class MqttHandler:
         self.drop = self._intake.drop
         self.begin = self._intake.begin
         self.block = connection.block
+        self.rest = connection.rest
         self.note_partial = connection.note_partial
         self.fail_frame = connection.fail_frame
         self.hold_reading = connection.hold_reading

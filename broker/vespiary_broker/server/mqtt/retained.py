@@ -213,30 +213,46 @@ class Retained:
                 return
             del parent.children[level]
 
-    def _matching(self, levels: list[str]) -> Iterator[tuple[str, int]]:
-        """Yield topics and sequences that a filter takes; the tree must not change meanwhile."""
-        stack: list[tuple[_Node, tuple[str, ...], int]] = [(self._root, (), 0)]
-        while stack:
-            node, path, at = stack.pop()
-            if at == len(levels):
-                if node.sequence:
-                    yield "/".join(path), node.sequence
+    def _matching(self, levels: list[str]) -> Iterator[tuple[str, int] | None]:
+        """Yield topics and sequences that a filter takes, and None for each other step.
+
+        The tree may change between two steps: what goes is not found, what comes may be.
+        """
+        stack: list[tuple[_Node, Iterator[str], tuple[str, ...], int]] = []
+        found = self._enter(stack, self._root, (), levels, 0)
+        while True:
+            yield found
+            if not stack:
+                return
+            node, names, path, at = stack[-1]
+            level = next(names, None)
+            if level is None:
+                stack.pop()
+                found = None
                 continue
-            wanted = levels[at]
-            if wanted == "#":
-                if node.sequence:
-                    yield "/".join(path), node.sequence
-                rest = at
-            else:
-                rest = at + 1
-            if wanted not in ("+", "#"):
-                child = node.children.get(wanted)
-                if child is not None:
-                    stack.append((child, (*path, wanted), rest))
-                continue
-            for level, child in node.children.items():
-                if path or not level.startswith("$"):  # §4.7.2: no wildcard takes $SYS
-                    stack.append((child, (*path, level), rest))
+            child = node.children.get(level)
+            found = None
+            # §4.7.2: no wildcard takes $SYS
+            if child is not None and (path or levels[0] == level or not level.startswith("$")):
+                found = self._enter(stack, child, (*path, level), levels, at)
+
+    @staticmethod
+    def _enter(
+        stack: list[tuple[_Node, Iterator[str], tuple[str, ...], int]],
+        node: _Node,
+        path: tuple[str, ...],
+        levels: list[str],
+        at: int,
+    ) -> tuple[str, int] | None:
+        """Note which children of a node are to be looked at; return it if the filter takes it."""
+        is_end = at == len(levels)
+        wanted = "" if is_end else levels[at]
+        if not is_end:
+            names = list(node.children) if wanted in ("+", "#") else [wanted]
+            stack.append((node, iter(names), path, at if wanted == "#" else at + 1))
+        if (is_end or wanted == "#") and node.sequence:
+            return "/".join(path), node.sequence
+        return None
 
     async def matching(
         self, topic_filter: str, may_have: Callable[[str], bool]
@@ -252,9 +268,14 @@ class Retained:
             return
         if not self._is_loaded:
             await self._load(queue)
-        for number, (topic, sequence) in enumerate(list(self._matching(topic_filter.split("/")))):
-            if number % _TURN == _TURN - 1:
+        # What is published from now on comes by the subscription.
+        end = self._notes.core.queue_statistics(queue.id).tail
+        for number, found in enumerate(self._matching(topic_filter.split("/")), 1):
+            if number % _TURN == 0:
                 await self._give_way()
+            if found is None or found[1] >= end:
+                continue
+            topic, sequence = found
             if not may_have(topic):
                 continue
             message = await self._message(queue, sequence)

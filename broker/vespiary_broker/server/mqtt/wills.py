@@ -27,7 +27,7 @@ from vespiary_broker.engine.names import Sender
 from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.engine.publishing import Target, find_target, make_target
 from vespiary_broker.engine.queues import Queue
-from vespiary_broker.engine.transactions import Outgoing, publish
+from vespiary_broker.engine.transactions import Outgoing, is_decided, publish
 from vespiary_broker.server.mqtt.outgoing import outgoing_of
 from vespiary_broker.server.mqtt.retained import Retained
 from vespiary_broker.server.mqtt.sessions import NEVER_S, MqttSession, MqttSessions
@@ -270,6 +270,9 @@ class Wills:
                 if state is not None and verdict is Verdict.DROP:
                     memory.drop(state)
                     return False
+            if not is_decided(message, target, (Wills, will.client_id)):
+                await asyncio.sleep(0)
+                continue
             try:
                 self._stage_with_notes(will, message, target)
             except NoRoom:

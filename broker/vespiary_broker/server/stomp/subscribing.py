@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.names import parse_routing_type
 from vespiary_broker.engine.queues import Consumer
-from vespiary_broker.engine.selection.selector import is_parser_prepared, prepare_parser
 from vespiary_broker.engine.subscriptions import (
     SubscriptionRequest,
     close_subscription,
     delete_durable_subscription,
     open_subscription,
 )
+from vespiary_broker.server.compiling_in_time import compile_in_time
 from vespiary_codec.wire.stomp import Frame, parse_ack_mode
 from vespiary_codec.wire.stomp.escapes import escape
 from vespiary_spec.consumers import WINDOW_BYTES_PER_MESSAGE, prefetch_of
@@ -141,7 +141,7 @@ class Subscriptions:
             credit=self._credit(frame, destination.address),
             client_id=self._session.client_id,
             durable_name=_first(frame, _DURABLE_NAMES),
-            selector=frame.get("selector", ""),
+            selector=frame.get("selector", "").strip(),
             priority=_priority(frame),
             is_exclusive=_is_on(frame, "activemq.exclusive"),
             is_no_local=any(_is_on(frame, header) for header in _NO_LOCAL),
@@ -171,8 +171,7 @@ class Subscriptions:
         return prefetch or prefetch_of(self._registry.settings_for(address))
 
     async def _open(self, frame: Frame, request: SubscriptionRequest) -> None:
-        if request.selector and not is_parser_prepared():
-            await self._cycle.in_thread(prepare_parser)
+        await compile_in_time(request.selector, self._cycle.engine.turn_time)
         consumer = await open_subscription(self._core, self._registry, self._connection, request)
         self.by_name[request.subscription] = consumer
         self._by_handle[consumer.handle] = consumer

@@ -33,7 +33,10 @@ _WIDTHS: Final = {b"\xc0": 1, b"\xc1": 1, b"\xd0": 4, b"\xd1": 4}
 _FIXED: Final = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
 """Bytes of a value behind its code, by the first half of the code (§1.2)."""
 _SIZED: Final = (0xA, 0xB, 0xC, 0xD, 0xE, 0xF)
-_SHORT_STRING: Final = 0xA1
+_STRING_HEADS: Final = {0xA1: 2, 0xB1: 5}
+"""Bytes before the text of a string, by its code."""
+_COMPOUND: Final = (0xC, 0xD, 0xE, 0xF)
+"""Lists, maps and arrays: no selector knows them, and to decode a large one takes long."""
 _DESCRIPTOR: Final = b"\x00\x53"
 _CODE_AT: Final = 3
 _FLAGS_AT: Final = 3
@@ -42,7 +45,8 @@ _FLAGS_AT: Final = 3
 def application_properties(native: bytes, names: Collection[str]) -> dict[str, Any]:
     """Return application properties of a message with their types; none that it has not.
 
-    Only the values that are asked for are decoded.
+    Only the values that are asked for are decoded, and no lists, maps and arrays (AMQP 1.0 §3.2.5
+    does not allow them here).
 
     Args:
         native: What stands behind the lines.
@@ -71,11 +75,12 @@ def _picked(data: bytes, at: int, end: int, names: Collection[str]) -> dict[str,
     begin = at
     at += 1 + 2 * _WIDTHS[data[at : at + 1]]
     while at < end:
-        if data[at] != _SHORT_STRING:
+        name_at = at + _STRING_HEADS.get(data[at], 0)
+        if name_at == at:
             return _chosen(Decoder(data, at=begin).value(), names)
-        value = at + 2 + data[at + 1]
-        name = data[at + 2 : value].decode()
-        if name in names:
+        value = name_at + int.from_bytes(data[at + 1 : name_at], "big")
+        name = data[name_at:value].decode()
+        if name in names and data[value] >> 4 not in _COMPOUND:
             decoder = Decoder(data, at=value)
             found[name] = decoder.value()
             at = decoder.at

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -195,3 +197,38 @@ def test_who_may_see_a_part_of_a_wildcard_is_shown_that():
     assert bodies(page(rig, "all")) == [b"open", b"secret"]
     rig.registry.permissions.replace({"#": seen})
     assert bodies(page(rig, "all", user="bob")) == [b"open", b"secret"]
+
+
+def test_a_filter_takes_a_part_of_a_turn():
+    rig = Rig()
+    for _ in range(40):  # what filters cost depends on the headers' length
+        rig.send("/queue/orders", b"x", filler="x" * 5000)
+    rig.journal.flush()
+    rig.engine.turn_time.clock_s = itertools.count(0.0, 0.002).__next__
+    costly = " OR ".join(f"a LIKE '%{number}_x%'" for number in range(30))
+    browser = Browsing(rig.engine, Slabs(rig.core))  # type: ignore[arg-type]
+
+    async def browse(filter_text: str) -> tuple[BrowsedPage, int, int]:
+        loop, turns, is_done = asyncio.get_running_loop(), 0, False
+        rig.engine.turn_time.next_turn = loop.call_soon
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while not is_done:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = loop.create_task(count_turns())
+        found = await browser.page(
+            "orders", after=0, limit=100, filter_text=filter_text, body_bytes=9
+        )
+        counted = await browser.count("orders", after=0, filter_text=filter_text)
+        is_done = True
+        await counting
+        return found, counted.messages, turns
+
+    found, count, _ = product_loop.run(browse("destination = 'x'"))
+    assert len(found.items) == count == 40
+    found, count, turns = product_loop.run(browse(f"destination = 'x' OR {costly}"))
+    assert len(found.items) == count == 40
+    assert turns > 20

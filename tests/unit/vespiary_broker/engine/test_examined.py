@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from vespiary_broker.engine import examined as module
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.dispatch import LOOKS_PER_TURN
+from vespiary_broker.engine.matching import SelectorMatch
 from vespiary_broker.engine.page_walk import PageWalk
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_testkit.engine_rig import Rig, sequence_of
@@ -432,3 +434,55 @@ def test_a_look_that_ends_with_its_budget_is_followed_by_giving(count: int) -> N
     rig.subscribe(output, "/queue/q", credit=3)
     rig.turns()
     assert output.bodies() == [b"0", b"1", b"2"]
+
+
+def _slowly(rig: Rig, step_s: float = 0.002) -> list[Any]:
+    """Let the clock of selectors go on with each look at it; return what waits for turns."""
+    turns: list[Any] = []
+    rig.engine.turn_time.clock_s = itertools.count(0.0, step_s).__next__
+    rig.engine.turn_time.next_turn = turns.append
+    return turns
+
+
+def _turn(rig: Rig, turns: list[Any]) -> None:
+    waiting, turns[:] = list(turns), []
+    for each in waiting:
+        each()
+    rig.turn()
+
+
+@pytest.mark.parametrize("is_returned", [False, True])
+def test_selectors_take_a_part_of_a_turn(
+    monkeypatch: pytest.MonkeyPatch, is_returned: bool
+) -> None:
+    rig = Rig()
+    asked: list[int] = []
+    wants = SelectorMatch.wants
+    monkeypatch.setattr(
+        SelectorMatch, "wants", lambda self, view: asked.append(view.sequence) or wants(self, view)
+    )
+    monkeypatch.setattr(SelectorMatch, "cost_us", lambda _self, _view: 200.0)
+    outputs = [rig.output() for _ in range(7)]
+    consumers = [
+        rig.subscribe(output, "/queue/q", selector=f"n = {number}")
+        for number, output in enumerate(outputs)
+    ]
+    if is_returned:
+        _send(rig, *_numbers(0, 7), properties=b"n:3\n")
+        rig.turns()
+        close_subscription(rig.core, rig.registry, consumers.pop(3))
+        outputs[3].frames()
+        rig.subscribe(outputs[3], "/queue/q", selector="n = 3 OR n = 99")
+    else:
+        _send(rig, *_numbers(0, 7), properties=b"n:3\n")
+    turns = _slowly(rig)
+    most, given = 0, []
+    for _ in range(100):
+        asked.clear()
+        _turn(rig, turns)
+        most = max(most, len(asked))
+        given.append(len(outputs[3].frames()))
+    assert 0 < most <= 4
+    assert given[0] < 7
+    assert sum(given) == 7
+    assert rig.engine.turn_time.waits > 5

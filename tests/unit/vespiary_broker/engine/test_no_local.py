@@ -130,7 +130,7 @@ def test_a_switch_that_was_taught_before_is_not_used_any_more() -> None:
     def scan() -> ScanStatus:
         status, _, switch = rig.core.scan_stomp(sending.handle, at, 0, len(buffer))
         if status == ScanStatus.SWITCHED:
-            rig.registry.switches.send(rig.core, switch)
+            rig.registry.switches.send(rig.core, switch, sending.handle)
         return ScanStatus(status)
 
     teach()

@@ -1,5 +1,7 @@
 """Queues with filters: which messages come in, whose turn it is, and what the core is taught."""
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from vespiary_broker.engine.publishing import find_target
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.reach import reach_of
 from vespiary_broker.engine.restoration import durable_queue_ids
-from vespiary_broker.engine.selection.selector import compile_filter
+from vespiary_broker.engine.selection.selector import Selector, compile_filter
 from vespiary_broker.engine.transactions import (
     Outgoing,
     Transaction,
@@ -22,6 +24,7 @@ from vespiary_broker.engine.transactions import (
     stage,
     stage_once,
 )
+from vespiary_broker.engine.turn_time import SHARE_S
 from vespiary_native.abc_switching import SWITCHED_MAX
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.settings import Address, AddressSettings, Queue, RoutingType
@@ -106,7 +109,7 @@ class _Sender:
             status, at, detail = self.rig.core.scan_stomp(self.handle, self.buffer, at, len(data))
             said.append(ScanStatus(status))
             if status == ScanStatus.SWITCHED:
-                status, at, _ = self.rig.registry.switches.send(self.rig.core, detail)
+                status, at, _ = self.rig.registry.switches.send(self.rig.core, detail, self.handle)
                 said.append(status)
             if status != ScanStatus.NEED_DATA:
                 break
@@ -401,3 +404,55 @@ def test_turns_of_addresses_that_are_gone_are_forgotten() -> None:
     rig.send("/queue/a", b"", n="1")
     route.lead(reach_of([rig.registry.queues["a"]], None))
     assert set(switch._turns) <= {rig.registry.addresses["a"]}
+
+
+class _Costly:
+    """A clock that each look moves by more than half of what a turn has."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.turn_time = rig.registry.switches.turn_time
+        self.later: list[Callable[[], None]] = []
+        self.turn_time.clock_s = itertools.count(0.0, 0.6 * SHARE_S).__next__
+        self.turn_time.next_turn = self.later.append
+
+    def next_turn(self) -> None:
+        later, self.later[:] = list(self.later), []
+        for act in later:
+            act()
+
+
+def _outgoing(**properties: str) -> Outgoing:
+    lines = "".join(f"{name}:{value}\n" for name, value in properties.items())
+    return Outgoing(
+        destination=destination("x"), properties=lines.encode(), body=b"body", is_persistent=True
+    )
+
+
+def test_filters_of_what_the_broker_moves_take_several_turns_and_none_is_asked_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Dead letters, moves and transfers: whoever sends by a route of an address."""
+    rig = Rig()
+    asked: list[str] = []
+    matches = Selector.matches
+
+    def counted(selector: Selector, values: dict[str, Any]) -> bool:
+        asked.append(selector.text)
+        return matches(selector, values)
+
+    for number in range(8):
+        _queue(rig, f"q{number}", MULTICAST, f"n = '{number}' OR h LIKE '%{number}_x%'")
+    target = find_target(rig.registry, destination("x"))
+    assert target is not None
+    assert target.switch is not None
+    clock = _Costly(rig)
+    monkeypatch.setattr(Selector, "matches", counted)
+    message = _outgoing(n="3", h="a" * 60_000)
+    turns = 1
+    while (handle := target.switch.handle_in_time(message, "mover")) is None:
+        clock.next_turn()
+        turns += 1
+    assert turns > 2
+    assert len(asked) == len(set(asked)) == 8
+    assert handle == target.switch.handle_for(message)
+    assert rig.registry.switches.turn_time.waits

@@ -149,3 +149,16 @@ def test_no_wildcard_in_first_place_covers_a_name_that_begins_with_a_dollar(is_f
         covering = [address.name for address in table.covering("$SYS.state")]
     assert sorted(covering) == ["$SYS.#", "$SYS.*"]
     assert Pattern("#").is_match("$SYS.state"), "settings and permissions for # hold there"
+
+
+def test_wildcards_in_front_take_a_few_steps_for_each_word() -> None:
+    words = ["a"] * 200
+    steps = []
+    for count in (10, 300):
+        table = WildcardTable(DEFAULT_SYNTAX)
+        for number in range(count):
+            table.add(_address(f"#.a.#.b{number}.#.a"))
+        table.covering("x")
+        steps.append(steps_of(lambda table=table: table.covering(".".join(words))))  # type: ignore[misc]
+        assert table.covering("a.c.b3.a")[0].name == "#.a.#.b3.#.a"
+    assert steps[1] < 3 * steps[0] + 1000

@@ -61,6 +61,9 @@ class FakeTaker:
         self.blocked += 1
         self.is_busy = True
 
+    def rest(self) -> None:
+        self.is_busy = True
+
     def note_partial(self, is_partial: bool, *, is_new: bool = False) -> None:
         self.partial = is_partial
 

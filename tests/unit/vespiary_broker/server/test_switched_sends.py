@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -140,5 +141,76 @@ def test_the_filters_of_now_count() -> None:
         assert receipts(peer) == [0] * 9
         assert ready(rig, "all") == [3]
         assert not registry.switches.by_handle
+
+    run(scenario)
+
+
+COSTLY = " OR ".join(f"colour LIKE '%{number}_x%'" for number in range(25))
+
+
+def _slow(rig: ServerRig, step_s: float = 0.002) -> None:
+    """Let the clock of filters go on with each look at it."""
+    rig.engine.turn_time.clock_s = itertools.count(0.0, step_s).__next__
+
+
+def test_filters_take_a_part_of_a_turn_and_others_come_in_between() -> None:
+    async def scenario(rig: ServerRig) -> None:
+        await queue(rig, "costly", f"colour = 'red' OR {COSTLY}")
+        sender, other = await client(rig), await client(rig)
+        sender.send(send(0, "colour:red\n"))
+        other.send(send(0, to="/queue/plain"))
+        await rig.flush()
+        assert receipts(sender) == receipts(other) == [0]
+        _slow(rig)
+        # What filters cost depends on the headers' length: short ones are not worth a look.
+        red = f"colour:red\nfiller:{'x' * 1500}\n"
+        sender.send(b"".join(send(1 + number, red) for number in range(100)))
+        assert not sender.transport.is_reading_now, "it has had its part of this turn"
+        tail = rig.core.queue_statistics(rig.engine.registry.queues["costly"].id).tail
+        other.send(send(1, to="/queue/plain"))
+        other.send(send(2, red))  # for the same filter: it waits as well
+        plain = rig.core.queue_statistics(rig.engine.registry.queues["plain"].id).tail
+        assert plain == 3, "what needs no filter does not wait"
+        assert tail < 20
+        for _ in range(40):
+            await rig.flush()
+        assert receipts(sender) == list(range(1, 101))
+        assert receipts(other) == [1, 2]
+        assert ready(rig, "costly") == [102]
+        assert sender.transport.is_reading_now
+        assert rig.engine.turn_time.waits > 10
+
+    run(scenario)
+
+
+def test_a_message_with_very_many_filters_takes_several_turns() -> None:
+    async def scenario(rig: ServerRig) -> None:
+        for number in range(60):
+            await queue(rig, f"q{number}", f"n = {number} OR n > {90 + number} OR {COSTLY}")
+        peer = await client(rig)
+        peer.send(send(0, "n:0\n"))
+        await rig.flush()
+        assert receipts(peer) == [0]
+        _slow(rig)
+        filler = "".join(f"filler{n}:{'x' * 4000}\n" for n in range(3))
+        for number in range(1, 6):
+            peer.send(send(number, f"n:{number}\n{filler}"))
+        assert not peer.transport.is_reading_now
+        for _ in range(100):
+            await rig.flush()
+        assert receipts(peer) == [1, 2, 3, 4, 5]
+        assert ready(rig, *(f"q{number}" for number in range(7))) == [1, 1, 1, 1, 1, 1, 0]
+        # As frames of Python, and in a transaction, the same holds.
+        peer.send(send(6, f"n:6\nno\\cw:1\n{filler}"))
+        peer.send(b"BEGIN\ntransaction:t\n\n\0")
+        for number in (7, 8):
+            peer.send(send(number, f"n:{number}\ntransaction:t\n{filler}"))
+        peer.send(b"COMMIT\ntransaction:t\nreceipt:9\n\n\0")
+        waits = rig.engine.turn_time.waits
+        for _ in range(100):
+            await rig.flush()
+        assert receipts(peer) == [6, 7, 8, 9]
+        assert ready(rig, "q6", "q7", "q8", "q9") == [1, 1, 1, 0]
+        assert rig.engine.turn_time.waits > waits
 
     run(scenario)

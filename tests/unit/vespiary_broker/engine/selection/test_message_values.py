@@ -129,3 +129,16 @@ def test_what_was_sent_is_found(sent: list[tuple[str, str]]):
     message = Message(properties, is_escaped=b"\\" in properties)
     first = dict(reversed(sent))
     assert values_of(message, first) == first
+
+
+@pytest.mark.parametrize("is_escaped", [False, True])
+def test_many_names_are_found_in_one_pass(is_escaped: bool):
+    lines = b"".join(b"n%d:%d\n" % (number, number) for number in range(300))
+    message = Message(lines + b"n7:again\nempty:\nno\n", is_escaped=is_escaped)
+    names = {f"n{number}" for number in range(200)} | {"empty", "missing", "no"}
+    found = values_of(message, names)
+    assert found == {f"n{number}": f"{number}" for number in range(200)} | {"empty": ""}
+    few = {"n7", "empty", "missing"}
+    assert {name: found.get(name) for name in few} == {
+        name: values_of(message, few).get(name) for name in few
+    }

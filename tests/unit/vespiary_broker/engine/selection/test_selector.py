@@ -3,9 +3,14 @@ import sys
 
 import pytest
 
-from vespiary_broker.engine.selection.selector import compile_selector
+from vespiary_broker.engine.selection.selector import compile_selector, compile_stored_filter
 from vespiary_spec.errors import InvalidSelector, RemoteProtocolError
-from vespiary_spec.limits import SELECTOR_CHARACTERS_MAX
+from vespiary_spec.limits import (
+    SELECTOR_CHARACTERS_MAX,
+    SELECTOR_COST_MS_MAX,
+    SELECTOR_WORDS_MAX,
+)
+from vespiary_testkit.step_counter import steps_of
 
 MESSAGE = {
     "colour": "red",
@@ -213,7 +218,7 @@ def test_what_was_expected_is_said():
 
 
 def test_only_the_neighbourhood_of_a_mistake_is_shown():
-    text = " OR ".join(f"a{number} = 1" for number in range(1000)) + " OR ? OR b = 2" + " " * 100
+    text = " OR ".join(f"a{number} = 1" for number in range(200)) + " OR ? OR b = 2" + " " * 100
     with pytest.raises(InvalidSelector) as caught:
         compile_selector(text)
     shown, caret = caught.value.details.splitlines()
@@ -229,7 +234,43 @@ def test_too_long():
 
 
 def test_brackets_alone_may_be_deep():
-    assert compile_selector("(" * 5000 + "1 = 1" + ")" * 5000).constant is True
+    assert compile_selector("(" * 500 + "1 = 1" + ")" * 500).constant is True
+
+
+def test_words_are_limited():
+    text = "a IN (" + ",".join(f"'{number}'" for number in range(509)) + ")"
+    compile_selector(text)
+    with pytest.raises(InvalidSelector, match=rf"too many words\..* at most {SELECTOR_WORDS_MAX} "):
+        compile_selector(text.removesuffix(")") + ",'x','y')")
+
+
+def test_what_takes_too_long_for_one_message_is_refused():
+    patterns = [f"a LIKE '%{number}%'" for number in range(100)]
+    compile_selector(" OR ".join(patterns[:35]))
+    with pytest.raises(InvalidSelector) as caught:
+        compile_selector(" OR ".join(patterns))
+    assert f"at most {SELECTOR_COST_MS_MAX} ms" in str(caught.value)
+    assert "too expensive" in str(caught.value)
+    compile_selector(" OR ".join(f"a LIKE '{number}%'" for number in range(200)))
+
+
+def test_a_filter_that_was_stored_stays(caplog: pytest.LogCaptureFixture):
+    text = " OR ".join(f"a LIKE '%{number}%'" for number in range(300))
+    found = compile_stored_filter(text)
+    assert found is not None
+    assert found.matches({"a": "x299x"})
+    assert "more than a new one may" in caplog.text
+    assert compile_stored_filter("") is None
+
+
+def test_each_part_is_compiled_once():
+    text = "1 = 1 OR a = 1"
+    for _ in range(90):
+        text = f"({text}) OR a = 1"
+    # It took 2**90 steps, since a part that decides had all of them compiled again.
+    assert steps_of(lambda: compile_selector(text), 200_000) > 0
+    with pytest.raises(InvalidSelector):
+        compile_selector("1 = 1 OR (a < 'x')")  # what decides nothing has to be right all the same
 
 
 def test_the_parser_is_loaded_with_the_first_selector():

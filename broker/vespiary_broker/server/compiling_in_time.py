@@ -1,0 +1,35 @@
+"""Compiling the selectors of clients so that nobody else waits for long.
+
+Owns when that is done: the parser is built in a thread, and selectors are compiled in the time that
+a turn of the event loop has for them. Must never keep a selector. Asked before a subscription or a
+look at a queue; owner: the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from vespiary_broker.engine.selection.selector import (
+    compile_selector,
+    is_parser_prepared,
+    prepare_parser,
+)
+from vespiary_broker.engine.turn_time import TurnTime
+
+
+async def compile_in_time(text: str, turn_time: TurnTime) -> None:
+    """Compile a selector in this turn, or in a later one that has time; it is at hand then.
+
+    Args:
+        text: The selector; empty: there is none.
+        turn_time: What a turn of the loop has for it.
+
+    Raises:
+        InvalidSelector: It is no condition; says where, and what was expected.
+    """
+    if not text:
+        return
+    if not is_parser_prepared():
+        await asyncio.to_thread(prepare_parser)
+    await turn_time.run(partial(compile_selector, text))
