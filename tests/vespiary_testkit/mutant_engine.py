@@ -43,8 +43,8 @@ PYTHON_ENGINE: Final[tuple[Mutant, ...]] = (
         "owner not written",
         "Who adopts the queue of a subscription is its owner until the next restart.",
         _ENGINE + "registry.py",
-        "            await self.change_traits(queue, replace(queue.traits, user=user))\n",
-        "            queue.traits = replace(queue.traits, user=user)\n",
+        "        await self.change_traits(queue, traits)\n",
+        "        queue.traits = traits\n",
         "tests/unit/vespiary_broker/engine/test_queue_owners.py"
         "::test_one_without_an_owner_belongs_to_the_first_user_who_attaches[anonymous]",
     ),
