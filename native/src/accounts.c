@@ -217,14 +217,12 @@ int vespiary_core_join_account(vespiary_core *core, uint32_t queue_id, uint32_t 
         return -EINVAL;
     if (q->account == handle)
         return 0;
-    for (uint32_t i = 0; i < q->segments_count; i++) {
-        const segment *s = q->segments[i];
-        for (uint32_t k = 0; s && k < SEGMENT_ENTRIES; k++)
+    for (const segment *s = segments_from(&q->segments, 0); s; s = segments_from(&q->segments, s->number + 1))
+        for (uint32_t k = 0; k < SEGMENT_ENTRIES; k++)
             if (s->entries[k].state != ENTRY_NONE && s->entries[k].state != ENTRY_DONE) {
                 account_leave(core, q->account, &s->entries[k]);
                 account_enter(core, handle, &s->entries[k]);
             }
-    }
     core->accounts[q->account].queues--;
     to->queues++;
     q->account = handle;

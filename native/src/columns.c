@@ -11,9 +11,10 @@
 
 enum { HEADER = 64, START = 8, ADD_HEADER = 24, PLACE = 16, ACK_HEADER = 16, RANGE = 16, END = 24, KEY_AT = 16 };
 enum { PAGED = 40, PAGED_QUEUE = 40, LARGE = 32, COUNTED = 16, REFERENCE = 24, QUEUE_STATE = 24, DUPLICATE_HEAD = 8 };
-enum { DUPLICATE_ID = 10, SPAN_MAX = 1 << 24, POSITION_BITS = 16, ROWS_FIRST = 1024 };
+enum { DUPLICATE_ID = 10, SPAN_MAX = 1 << 24, PLACES_MAX = 32768, POSITION_BITS = 16, ROWS_FIRST = 1024 };
 enum { TRANSACTIONAL = 1, IS_LARGE = 4, MUST_KNOW = 0x80, IS_SEAL = 1 };
 #define MAGIC 0x4B4C4256u
+#define SEQUENCES (1ULL << 63) /* of a queue: all are below */
 #define SEQUENCE_END (1ULL << (63 - POSITION_BITS))
 
 enum {
@@ -97,6 +98,7 @@ static void put_place(vespiary_columns *out, uint32_t queue_id, uint64_t sequenc
 }
 
 /* --- records: 0; -EINVAL: it does not fit its fields ---------------------------------------------------------- */
+static bool is_sequence(uint64_t number) { return number && number < SEQUENCES; }
 
 static int take_add(vespiary_columns *out, const record *r, fields *f)
 {
@@ -113,8 +115,11 @@ static int take_add(vespiary_columns *out, const record *r, fields *f)
     int error = reserve_places(out, count);
     if (error)
         return error;
-    for (const uint8_t *place = r->data + ADD_HEADER; place < r->data + after; place += PLACE)
+    for (const uint8_t *place = r->data + ADD_HEADER; place < r->data + after; place += PLACE) {
+        if (!is_sequence(get64(place + 8)))
+            return -EINVAL;
         put_place(out, get32(place), get64(place + 8), 1);
+    }
     f->octets[PROTOCOL] = r->data[6];
     f->octets[PRIORITY] = r->data[7];
     f->numbers[ARRIVAL] = get64(r->data + 8);
@@ -137,8 +142,12 @@ static int take_ack(vespiary_columns *out, const record *r, fields *f)
     int error = reserve_places(out, count);
     if (error)
         return error;
-    for (const uint8_t *range = r->data + ACK_HEADER; range < r->data + end; range += RANGE)
-        put_place(out, get32(r->data + 8), get64(range), get64(range + 8));
+    for (const uint8_t *range = r->data + ACK_HEADER; range < r->data + end; range += RANGE) {
+        uint64_t first = get64(range), length = get64(range + 8);
+        if (first >= SEQUENCES || length > SEQUENCES - first)
+            return -EINVAL;
+        put_place(out, get32(r->data + 8), first, length);
+    }
     f->numbers[TRANSACTION] = is_member ? get64(r->data + end) : 0;
     return 0;
 }
@@ -150,6 +159,8 @@ static int take_count(vespiary_columns *out, const record *r, fields *f)
     int error = reserve_places(out, 1);
     if (error)
         return error;
+    if (!is_sequence(get64(r->data + 16)))
+        return -EINVAL;
     put_place(out, get32(r->data + 8), get64(r->data + 16), 1);
     f->numbers[NUMBER] = get32(r->data + 12);
     return 0;
@@ -187,6 +198,9 @@ static int check_counted(const record *r, uint8_t kind)
         return -EINVAL;
     for (const uint8_t *run = r->data + START + 8; kind == FILES && run < r->data + r->length; run += RANGE)
         if (get64(run) > get64(run + 8))
+            return -EINVAL;
+    for (const uint8_t *one = r->data + START + 8; kind == QUEUES && one < r->data + r->length; one += QUEUE_STATE)
+        if (get64(one + 8) > SEQUENCES || get64(one + 16) > SEQUENCES)
             return -EINVAL;
     return 0;
 }
@@ -243,7 +257,7 @@ static int take_page(vespiary_columns *out, const record *r, fields *f)
 {
     if (r->length < PAGED)
         return -EINVAL;
-    uint64_t at = PAGED, before = 0;
+    uint64_t at = PAGED, before = 0, all_places = 0;
     for (uint32_t left = get32(r->data + 32), is_later = 0; left; left--, is_later = 1) {
         if (at + PAGED_QUEUE > r->length)
             return -EINVAL;
@@ -253,7 +267,8 @@ static int take_page(vespiary_columns *out, const record *r, fields *f)
         at += PAGED_QUEUE + length + (uint64_t)get32(queue + 28) * LARGE + (uint64_t)get32(queue + 32) * COUNTED;
         if (at > r->length || !first || last >> 63 || last < first || last - first >= SPAN_MAX)
             return -EINVAL;
-        if (is_later && queue_id <= before)
+        all_places += places;
+        if ((is_later && queue_id <= before) || all_places > PLACES_MAX)
             return -EINVAL;
         before = queue_id;
         int error = reserve_places(out, 1);

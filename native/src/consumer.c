@@ -105,7 +105,7 @@ static int order_begin(consumer *by, uint32_t handle)
                 return bad;
             by->order[by->order_end++] = at;
         }
-        at = item ? at + 1 : first_of_next_segment(at);
+        at = item ? at + 1 : queue_next_segment(by->queue, at);
     }
     by->is_listed = true;
     return 0;

@@ -162,10 +162,8 @@ void vespiary_core_free(vespiary_core *core)
         return;
     for (uint32_t i = 0; i < core->queues.capacity; i++) {
         queue *q = core->queues.values[i];
-        for (uint32_t k = 0; q && k < q->segments_count; k++)
-            free(q->segments[k]);
         if (q) {
-            free(q->segments);
+            segments_free(&q->segments);
             map_free(&q->large);
             extents_drop(q);
         }
@@ -211,6 +209,7 @@ void vespiary_core_free(vespiary_core *core)
     free(core->transaction_queues);
     free(core->transaction_slots);
     free(core->pending);
+    map_free(&core->pending_at);
     free(core);
 }
 

@@ -38,7 +38,7 @@ static uint64_t next_live(const search *s, uint64_t at)
         const entry *item = queue_entry(q, at);
         if (item && item->state != ENTRY_NONE && item->state != ENTRY_DONE)
             return at;
-        at = item ? at + 1 : first_of_next_segment(at);
+        at = item ? at + 1 : queue_next_segment(q, at);
     }
     return q->available;
 }
@@ -224,7 +224,7 @@ int64_t vespiary_core_held(const vespiary_core *core, uint32_t handle, uint64_t 
         }
         if (is_listed && one == sequence)
             break;
-        at = item ? at + 1 : first_of_next_segment(at);
+        at = item ? at + 1 : queue_next_segment(q, at);
     }
     return (int64_t)count;
 }

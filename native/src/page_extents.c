@@ -180,7 +180,7 @@ uint32_t extent_places(const queue *q, const extent *e)
     uint32_t count = 0;
     for (uint64_t at = e->first; at <= e->last;) {
         if (!queue_entry(q, at)) {
-            at = first_of_next_segment(at);
+            at = queue_next_segment(q, at);
             continue;
         }
         count += open_place(q, e, at) != NULL;
@@ -309,7 +309,7 @@ static void ring_leave(vespiary_core *core, queue *q, extent *e)
     for (uint64_t at = e->first; at <= e->last;) {
         entry *item = queue_entry(q, at);
         if (!item) {
-            at = first_of_next_segment(at);
+            at = queue_next_segment(q, at);
             continue;
         }
         if ((!e->bits || bit_at(e->bits, at - e->first)) && open_place(q, e, at)) {

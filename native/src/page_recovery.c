@@ -57,6 +57,7 @@ static int record_check(const uint8_t *record, uint32_t length)
     uint64_t page_id = get64(record + 8), size = get64(record + 24);
     const uint8_t *at = record + PAGED_HEAD, *end = record + length;
     uint32_t count = get32(record + 32);
+    uint64_t places = 0; /* those of a whole part are named by two numbers: what they cost is bounded here */
     int64_t before = -1;
     if (!page_id || page_id >= PAGE_BIT || size % PAGE || size < 4 * (uint64_t)PAGE || size > UINT32_MAX)
         return -EBADMSG;
@@ -65,6 +66,9 @@ static int record_check(const uint8_t *record, uint32_t length)
         if (!part.end || !is_good(&part) || (int64_t)part.queue_id <= before)
             return -EBADMSG;
         before = part.queue_id;
+        places += part.places;
+        if (places > PAGE_PLACES_MAX)
+            return -EBADMSG;
         at = part.end;
     }
     return at == end ? 0 : -EBADMSG;

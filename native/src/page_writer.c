@@ -296,7 +296,7 @@ int vespiary_core_page_fill(vespiary_core *core, uint64_t page_id, uint32_t queu
     while (at < end && out->copied_bytes < max_bytes) {
         const entry *any = queue_entry(q, at);
         if (!any) {
-            uint64_t skipped = first_of_next_segment(at);
+            uint64_t skipped = queue_next_segment(q, at);
             at = skipped < end ? skipped : end;
             continue;
         }

@@ -177,6 +177,9 @@ int publish(vespiary_core *core, const route *to, const message *m, uint64_t *bl
                       m->body.length;
     if (length > core->record_bytes_max || properties > UINT16_MAX || to->count > UINT16_MAX)
         return -EMSGSIZE;
+    for (uint32_t i = 0; i < to->count; i++)
+        if (to->queues[i]->tail > SEQUENCE_MAX)
+            return -EOVERFLOW;
     bool is_journalled = m->is_persistent && to->durable;
     placed at;
     int bad = is_journalled ? place_record(core, (uint32_t)length, !core->transaction, &at)
@@ -383,7 +386,7 @@ int acknowledge(vespiary_core *core, consumer *by, uint64_t sequence, uint64_t *
     for (uint64_t at = from; at <= sequence;) {
         item = queue_entry(q, at);
         if (!item) {
-            at = first_of_next_segment(at);
+            at = queue_next_segment(q, at);
             continue;
         }
         if (is_held(item, handle)) {
@@ -434,7 +437,7 @@ int64_t vespiary_core_purge_queue(vespiary_core *core, uint32_t id)
     while (at < q->available) {
         entry *item = queue_entry(q, at);
         if (!item) {
-            at = first_of_next_segment(at);
+            at = queue_next_segment(q, at);
             continue;
         }
         if (is_free(item) || item->state == ENTRY_ASIDE) {
@@ -465,7 +468,7 @@ static int64_t give_range_back(vespiary_core *core, consumer *by, uint64_t from,
     for (uint64_t at = from; at <= to && by->held;) {
         entry *item = queue_entry(by->queue, at);
         if (!item) {
-            at = first_of_next_segment(at);
+            at = queue_next_segment(by->queue, at);
             continue;
         }
         if (is_held(item, handle)) {

@@ -1,8 +1,7 @@
 /* Queues: rings of entries in segments, under a sequence of their own. head <= next <= available <= tail.
  *
- * A segment goes when everything in it is done, so one old message that nobody acknowledges holds a segment and eight
- * bytes for each 64 messages that came after it, and no more. Segments are small, so that ten thousand queues with a
- * few messages each cost little. */
+ * A segment goes when everything in it is done, so one old message that nobody acknowledges holds one segment, however many
+ * messages came after it. Segments are small, so that ten thousand queues with a few messages each cost little. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,18 +10,22 @@
 
 queue *queue_find(const vespiary_core *core, uint32_t id) { return map_get(&core->queues, id); }
 
-static segment *segment_at(const queue *q, uint64_t number)
+static segment *segment_at(const queue *q, uint64_t sequence)
 {
-    if (number < q->first_segment || number - q->first_segment >= q->segments_count)
-        return NULL;
-    return q->segments[number - q->first_segment];
+    return segments_find(&q->segments, sequence / SEGMENT_ENTRIES);
+}
+
+uint64_t queue_next_segment(const queue *q, uint64_t sequence)
+{
+    const segment *next = segments_from(&q->segments, sequence / SEGMENT_ENTRIES + 1);
+    return next ? next->number * SEGMENT_ENTRIES : UINT64_MAX;
 }
 
 entry *queue_entry(const queue *q, uint64_t sequence)
 {
     if (sequence >= q->tail)
         return NULL;
-    segment *s = segment_at(q, sequence / SEGMENT_ENTRIES);
+    segment *s = segment_at(q, sequence);
     return s ? &s->entries[sequence % SEGMENT_ENTRIES] : NULL;
 }
 
@@ -43,65 +46,18 @@ static void segment_free(vespiary_core *core, segment *s)
         core->spare_segment = s;
 }
 
-/* Make the directory reach from segment `number` on; missing ones are NULL. */
-static int directory_reach(queue *q, uint64_t number)
-{
-    if (!q->segments_count)
-        q->first_segment = number;
-    if (number < q->first_segment) {
-        uint64_t more = q->first_segment - number;
-        if (more + q->segments_count > UINT32_MAX / 2)
-            return -ENOMEM;
-        segment **wider = calloc(q->segments_count + more, sizeof *wider);
-        if (!wider)
-            return -ENOMEM;
-        memcpy(wider + more, q->segments, q->segments_count * sizeof *wider);
-        free(q->segments);
-        q->segments = wider;
-        q->segments_count += (uint32_t)more;
-        q->segments_capacity = q->segments_count;
-        q->first_segment = number;
-        q->segments_gone = 0;
-    }
-    if (number - q->first_segment > UINT32_MAX / 2)
-        return -ENOMEM;
-    while (q->first_segment + q->segments_count <= number) {
-        int bad = grow_array((void **)&q->segments, &q->segments_capacity, q->segments_count, sizeof(segment *));
-        if (bad)
-            return bad;
-        q->segments[q->segments_count++] = NULL;
-    }
-    return 0;
-}
-
-/* Forget leading segments that are gone, all at once when they are half of the directory: no segment is looked at twice
- * but when messages are put back in front. */
-static void directory_trim(queue *q)
-{
-    while (q->segments_gone < q->segments_count && !q->segments[q->segments_gone])
-        q->segments_gone++;
-    uint32_t gone = q->segments_gone;
-    if (gone < 16 || gone * 2 < q->segments_count)
-        return;
-    q->segments_count -= gone;
-    memmove(q->segments, q->segments + gone, q->segments_count * sizeof *q->segments);
-    q->first_segment += gone;
-    q->segments_gone = 0;
-}
-
 entry *queue_place(vespiary_core *core, queue *q, uint64_t sequence)
 {
-    uint64_t number = sequence / SEGMENT_ENTRIES;
-    segment *s = segment_at(q, number);
+    segment *s = segment_at(q, sequence);
     if (!s) {
-        if (directory_reach(q, number))
-            return NULL;
         s = segment_new(core);
         if (!s)
             return NULL;
-        uint32_t at = (uint32_t)(number - q->first_segment);
-        q->segments[at] = s;
-        q->segments_gone = at < q->segments_gone ? at : q->segments_gone;
+        s->number = sequence / SEGMENT_ENTRIES;
+        if (segments_put(&q->segments, s)) {
+            segment_free(core, s);
+            return NULL;
+        }
     }
     s->live++;
     q->live++;
@@ -137,9 +93,9 @@ entry *queue_restore(vespiary_core *core, queue *q, uint64_t sequence, uint32_t 
 void queue_advance_head(queue *q)
 {
     while (q->head < q->next) {
-        segment *s = segment_at(q, q->head / SEGMENT_ENTRIES);
+        const segment *s = segment_at(q, q->head);
         if (!s) { /* all done: jump to the next segment */
-            uint64_t start = (q->head / SEGMENT_ENTRIES + 1) * SEGMENT_ENTRIES;
+            uint64_t start = queue_next_segment(q, q->head);
             q->head = start < q->next ? start : q->next;
             continue;
         }
@@ -156,7 +112,7 @@ void entry_leave(queue *q, uint64_t sequence, const entry *item)
         q->delivering--;
     } else if (item->state == ENTRY_RETURNED) {
         q->returned--;
-        segment_at(q, sequence / SEGMENT_ENTRIES)->returned--;
+        segment_at(q, sequence)->returned--;
         if (sequence == q->returned_from)
             q->returned_from++;
     } else if (item->state == ENTRY_RESERVED) {
@@ -183,12 +139,10 @@ void entry_forget(vespiary_core *core, queue *q, uint64_t sequence, entry *item)
     q->live--;
     q->live_bytes -= (uint64_t)item->body_length + item->properties_length;
     record_unpin(core, q, item);
-    uint64_t number = sequence / SEGMENT_ENTRIES;
-    segment *s = segment_at(q, number);
-    if (!--s->live && (number + 1) * SEGMENT_ENTRIES <= q->tail) {
-        q->segments[number - q->first_segment] = NULL;
+    segment *s = segment_at(q, sequence);
+    if (!--s->live && (s->number + 1) * SEGMENT_ENTRIES <= q->tail) {
+        segments_remove(&q->segments, s->number);
         segment_free(core, s);
-        directory_trim(q);
     }
     if (sequence == q->head)
         queue_advance_head(q);
@@ -202,16 +156,16 @@ void entry_put_first(queue *q, uint64_t sequence, entry *item)
     if (!q->returned || sequence < q->returned_from)
         q->returned_from = sequence;
     q->returned++;
-    segment_at(q, sequence / SEGMENT_ENTRIES)->returned++;
+    segment_at(q, sequence)->returned++;
 }
 
 uint64_t queue_next_returned(const queue *q, uint64_t from)
 {
     uint64_t at = from > q->returned_from ? from : q->returned_from;
     while (q->returned && at < q->available) {
-        const segment *s = segment_at(q, at / SEGMENT_ENTRIES);
+        const segment *s = segment_at(q, at);
         if (!s || !s->returned)
-            at = first_of_next_segment(at);
+            at = queue_next_segment(q, at);
         else if (s->entries[at % SEGMENT_ENTRIES].state == ENTRY_RETURNED)
             return at;
         else
@@ -228,7 +182,7 @@ void queue_skip(queue *q)
         const entry *item = queue_entry(q, at);
         if (item && item->state == ENTRY_READY)
             break;
-        at = item ? at + 1 : first_of_next_segment(at);
+        at = item ? at + 1 : queue_next_segment(q, at);
     }
     at = at < end ? at : end;
     if (at <= q->next)
@@ -276,7 +230,7 @@ int vespiary_core_take_ready_queues(vespiary_core *core, uint32_t *out, uint32_t
 /* --- opening and closing ------------------------------------------------------------------------------------ */
 int vespiary_core_open_queue(vespiary_core *core, uint32_t id, uint64_t tail, int durable)
 {
-    if (id > INT32_MAX || !tail || queue_find(core, id))
+    if (id > INT32_MAX || !tail || tail > SEQUENCE_MAX + 1 || queue_find(core, id))
         return -EINVAL;
     while (core->ready_capacity <= core->queues.count) {
         int bad = grow_array((void **)&core->ready, &core->ready_capacity, core->ready_capacity, sizeof(uint32_t));
@@ -305,15 +259,12 @@ void queue_free(vespiary_core *core, queue *q)
 {
     large_drop(core, q);
     extents_free(core, q);
-    for (uint32_t i = 0; i < q->segments_count; i++) {
-        segment *s = q->segments[i];
-        for (uint32_t k = 0; s && k < SEGMENT_ENTRIES; k++)
+    for (const segment *s = segments_from(&q->segments, 0); s; s = segments_from(&q->segments, s->number + 1))
+        for (uint32_t k = 0; k < SEGMENT_ENTRIES; k++)
             if (s->entries[k].state != ENTRY_NONE && s->entries[k].state != ENTRY_DONE)
                 record_unpin(core, q, &s->entries[k]);
-        free(s);
-    }
     core->accounts[q->account].queues--;
-    free(q->segments);
+    segments_free(&q->segments);
     free(q);
 }
 

@@ -87,7 +87,7 @@ int vespiary_core_copy_range(vespiary_core *core, uint32_t queue_id, uint64_t se
     while (at < limit) {
         const entry *item = queue_entry(q, at);
         if (!item) {
-            at = first_of_next_segment(at);
+            at = queue_next_segment(q, at);
             continue;
         }
         if (!is_readable(item)) {
@@ -123,7 +123,7 @@ static int64_t finish_in_ring(vespiary_core *core, queue *q, uint64_t end, uint6
     while (at < limit && (uint64_t)done < most && !bad) {
         entry *item = queue_entry(q, at);
         if (!item) {
-            at = first_of_next_segment(at);
+            at = queue_next_segment(q, at);
             continue;
         }
         if (is_free(item) || item->state == ENTRY_ASIDE) {

@@ -14,6 +14,8 @@ typedef struct {
     uint32_t length;
 } record;
 
+static bool is_sequence(uint64_t number) { return number && number <= SEQUENCE_MAX; }
+
 /* --- what records do ---------------------------------------------------------------------------------------- */
 /* reference: of a large message, else unused. */
 static int apply_add(vespiary_core *core, uint32_t queue_id, uint64_t sequence, const entry *what,
@@ -49,7 +51,7 @@ static int apply_ack(vespiary_core *core, file *in, file *commit, uint32_t queue
     for (uint64_t at = first; at < end;) {
         entry *item = queue_entry(q, at);
         if (!item) {
-            at = (at / SEGMENT_ENTRIES + 1) * SEGMENT_ENTRIES;
+            at = queue_next_segment(q, at);
             continue;
         }
         if (item->state == ENTRY_READY) {
@@ -68,10 +70,13 @@ static int apply_ack(vespiary_core *core, file *in, file *commit, uint32_t queue
 static int apply_count(const record *r)
 {
     queue *q = queue_find(r->core, get32(r->at + 8));
-    entry *item = q ? queue_entry(q, get64(r->at + 16)) : NULL;
+    uint64_t sequence = get64(r->at + 16);
+    if (!is_sequence(sequence))
+        return -EBADMSG;
+    entry *item = q ? queue_entry(q, sequence) : NULL;
     uint32_t deliveries = get32(r->at + 12);
     if (q && q->extents_count) {
-        int bad = extents_count(q, r->in, get64(r->at + 16), deliveries);
+        int bad = extents_count(q, r->in, sequence, deliveries);
         if (bad)
             return bad;
     }
@@ -81,25 +86,50 @@ static int apply_count(const record *r)
     return add_cancel(r->in, item->slot);
 }
 
-static void apply_queues(const record *r)
+static int apply_queues(const record *r)
 {
     uint32_t count = get32(r->at + 8);
     for (uint32_t i = 0; i < count; i++) {
         const uint8_t *at = r->at + 16 + (uint64_t)i * 24;
         queue *q = queue_find(r->core, get32(at));
-        if (q && get64(at + 16) > q->tail)
-            q->tail = get64(at + 16);
+        uint64_t head = get64(at + 8), tail = get64(at + 16);
+        if (head > SEQUENCE_MAX + 1 || tail > SEQUENCE_MAX + 1)
+            return -EBADMSG;
+        if (q && tail > q->tail)
+            q->tail = tail;
     }
+    return 0;
 }
 
 /* --- transactions ---------------------------------------------------------------------------------------------- */
+static pending_transaction *pending_find(const vespiary_core *core, uint64_t id)
+{
+    uintptr_t at = (uintptr_t)map_get(&core->pending_at, id);
+    return at ? &core->pending[at - 1] : NULL;
+}
+
+static void pending_remove(vespiary_core *core, pending_transaction *which)
+{
+    free(which->members);
+    free(which->data);
+    map_remove(&core->pending_at, which->id);
+    const pending_transaction *last = &core->pending[--core->pending_count];
+    if (which == last)
+        return;
+    map_remove(&core->pending_at, last->id);
+    /* There is room: two numbers went. */
+    (void)map_put(&core->pending_at, last->id, (void *)(uintptr_t)(which - core->pending + 1));
+    *which = *last;
+}
+
 static pending_transaction *pending_of(vespiary_core *core, uint64_t id)
 {
-    for (uint32_t i = 0; i < core->pending_count; i++)
-        if (core->pending[i].id == id)
-            return &core->pending[i];
+    pending_transaction *known = pending_find(core, id);
+    if (known)
+        return known;
     if (grow_array((void **)&core->pending, &core->pending_capacity, core->pending_count,
-                   sizeof(pending_transaction)))
+                   sizeof(pending_transaction)) ||
+        map_put(&core->pending_at, id, (void *)(uintptr_t)(core->pending_count + 1)))
         return NULL;
     core->pending[core->pending_count] = (pending_transaction){.id = id};
     return &core->pending[core->pending_count++];
@@ -165,31 +195,22 @@ static bool is_committed(const record *r, const pending_transaction *t)
 static int apply_end(const record *r, bool is_commit)
 {
     vespiary_core *core = r->core;
-    uint64_t id = get64(r->at + 8);
-    for (uint32_t i = 0; i < core->pending_count; i++) {
-        pending_transaction *t = &core->pending[i];
-        if (t->id != id)
-            continue;
-        if (is_commit && !is_committed(r, t))
-            return 0;
-        int bad = t->is_prepared ? add_cancel(r->in, t->prepare_slot) : 0;
-        for (uint32_t k = 0; k < t->count && !bad; k++) {
-            const pending_member *m = &t->members[k];
-            if (is_commit)
-                bad = m->is_other ? 0
-                      : m->is_ack ? apply_ack(core, core->slots[m->entry.slot], r->in, m->queue_id, m->sequence,
-                                            m->count)
-                                : apply_add(core, m->queue_id, m->sequence, &m->entry, m->reference);
-            if (!bad)
-                bad = add_cancel(r->in, m->entry.slot);
-        }
-        bool is_told = is_commit && t->has_other;
-        free(t->members);
-        free(t->data);
-        *t = core->pending[--core->pending_count];
-        return bad ? bad : is_told;
+    pending_transaction *t = pending_find(core, get64(r->at + 8));
+    if (!t || (is_commit && !is_committed(r, t)))
+        return 0; /* without members it was of volatile messages alone, or all of it was reclaimed */
+    int bad = t->is_prepared ? add_cancel(r->in, t->prepare_slot) : 0;
+    for (uint32_t k = 0; k < t->count && !bad; k++) {
+        const pending_member *m = &t->members[k];
+        if (is_commit)
+            bad = m->is_other ? 0
+                  : m->is_ack ? apply_ack(core, core->slots[m->entry.slot], r->in, m->queue_id, m->sequence, m->count)
+                              : apply_add(core, m->queue_id, m->sequence, &m->entry, m->reference);
+        if (!bad)
+            bad = add_cancel(r->in, m->entry.slot);
     }
-    return 0; /* a transaction of volatile messages alone, or all of it was reclaimed */
+    bool is_told = is_commit && t->has_other;
+    pending_remove(core, t);
+    return bad ? bad : is_told;
 }
 
 /* --- prepared branches at the end ------------------------------------------------------------------------------- */
@@ -230,7 +251,7 @@ static int restore_ack(vespiary_core *core, branch *to, const pending_member *m)
             bad = branch_add(to, (branch_member){at, m->queue_id, m->entry.slot, true, !is_there});
         if (!q || at >= q->tail)
             break; /* nothing more is there */
-        at = item || m->count == 1 ? at + 1 : first_of_next_segment(at);
+        at = item || m->count == 1 ? at + 1 : queue_next_segment(q, at);
     }
     return bad;
 }
@@ -284,6 +305,8 @@ static int read_add(const record *r)
         const uint8_t *place = at + ADD_HEADER + i * PLACE_BYTES;
         uint32_t queue_id = get32(place);
         uint64_t sequence = get64(place + 8);
+        if (!is_sequence(sequence))
+            return -EBADMSG;
         pending_member member = {.queue_id = queue_id, .sequence = sequence, .entry = made};
         if (to && made.flags & FLAG_LARGE)
             memcpy(member.reference, reference, LARGE_REFERENCE);
@@ -307,7 +330,7 @@ static int read_ack(const record *r)
         return -ENOMEM;
     for (uint32_t i = 0; i < ranges; i++) {
         uint64_t first = get64(r->at + 16 + (uint64_t)i * 16), count = get64(r->at + 24 + (uint64_t)i * 16);
-        if (count > UINT64_MAX / 2 || first > UINT64_MAX / 2)
+        if (first > SEQUENCE_MAX || count > SEQUENCE_MAX + 1 - first)
             return -EBADMSG;
         int bad = to ? pending_add(to, (pending_member){.is_ack = true,
                                                          .queue_id = queue_id,
@@ -352,8 +375,7 @@ static int read_record(const record *r)
     case RECORD_QUEUES:
         if (r->length < 16 || r->length != 16 + (uint64_t)get32(r->at + 8) * 24)
             return -EBADMSG;
-        apply_queues(r);
-        return 0;
+        return apply_queues(r);
     case RECORD_PAGE: return apply_paged(r->core, r->in, r->at, r->length);
     case RECORD_PAGE_DONE: return r->length == 16 ? apply_page_done(r->core, r->in, get64(r->at + 8)) : -EBADMSG;
     case RECORD_DUPLICATE: return read_duplicate(r);
@@ -411,6 +433,7 @@ int vespiary_core_restore_done(vespiary_core *core)
         free(core->pending[i].members);
     }
     core->pending_count = 0;
+    map_free(&core->pending_at);
     if (bad)
         return -ENOMEM;
     large_forget_done(core); /* bodies that no live message refers to are found in the folder */
@@ -419,7 +442,7 @@ int vespiary_core_restore_done(vespiary_core *core)
         if (!q)
             continue;
         q->available = q->next = q->tail;
-        q->head = q->live ? q->first_segment * SEGMENT_ENTRIES : q->tail;
+        q->head = q->live ? segments_from(&q->segments, 0)->number * SEGMENT_ENTRIES : q->tail;
         queue_advance_head(q);
         q->head = q->head < q->paged_next ? q->head : q->paged_next;
         q->next = q->head;

@@ -1,4 +1,4 @@
-/* What the core keeps, for its own C files only (accounts.c, handles.c, image.c, blocks.c, queue.c, publish.c, large.c, branches.c, core.c,
+/* What the core keeps, for its own C files only (accounts.c, handles.c, image.c, blocks.c, segments.c, queue.c, publish.c, large.c, branches.c, core.c,
  * consumer.c, counts.c, taught.c, stomp_scan.c, mqtt_scan.c, amqp_scan.c, amqp_send.c, delivery.c, inspection.c, ranges.c, recovery.c, compaction.c;
  * connections.h has what belongs to connections; pages.h is for page*.c). The contract that callers see stands in core.h and
  * vespiary_native/abc.py.
@@ -57,6 +57,9 @@ enum {
 };
 
 #define PAGE_BIT ((uint64_t)1 << 62) /* in the file ids of pages */
+/* The highest sequence of a queue: `tail`, one above it, is still no number that means "none". Records with a higher one are
+ * malformed, and no message gets one, so a journal is never rejected for what the core wrote. */
+#define SEQUENCE_MAX ((uint64_t)INT64_MAX)
 
 static inline uint64_t align8(uint64_t n) { return (n + 7U) & ~(uint64_t)7; }
 static inline uint64_t align_page(uint64_t n) { return (n + PAGE - 1U) & ~(uint64_t)(PAGE - 1); }
@@ -174,9 +177,17 @@ typedef struct {
 _Static_assert(sizeof(entry) == 24, "an entry is 24 bytes: it is what a queued message costs");
 
 typedef struct {
+    uint64_t number;         /* of its first sequence, divided by SEGMENT_ENTRIES */
     uint32_t live, returned; /* entries in use; those of them in ENTRY_RETURNED */
     entry entries[SEGMENT_ENTRIES];
 } segment;
+
+/* The segments of a queue that are there, by number (segments.c). */
+typedef uintptr_t segment_link;
+typedef struct {
+    segment_link root;
+    segment *newest, *found; /* put last, found last: mostly where the queue grows, and where it is consumed */
+} segments;
 
 typedef struct extent extent;
 typedef struct mqtt_encoding mqtt_encoding;
@@ -189,9 +200,7 @@ typedef struct {
     bool has_special;           /* a special message may be deliverable, maybe behind others */
     uint64_t head, next, available, tail;
     uint64_t staged_tail;  /* one above the last sequence that waits for a flush */
-    segment **segments;
-    uint64_t first_segment; /* number of segments[0] */
-    uint32_t segments_count, segments_capacity, segments_gone; /* gone: the leading ones that are NULL */
+    segments segments;
     uint64_t live, delivering, returned, returned_from;
     uint64_t reserved, locked, aside; /* entries in these states */
     uint64_t added, acknowledged, redelivered, put_back, resolved, live_bytes;
@@ -407,6 +416,7 @@ struct vespiary_core {
     bool is_after_gap;
     pending_transaction *pending;
     uint32_t pending_count, pending_capacity;
+    number_map pending_at; /* by id: index in `pending` plus 1 */
 };
 
 /* Where a staged record went: to be filled in by the caller of place_record. */
@@ -470,7 +480,25 @@ void account_leave(vespiary_core *core, uint32_t handle, const entry *item); /* 
 bool is_route_held(const vespiary_core *core, const route *to);
 void shared_free(shared_table *table);
 
+/* segments.c */
+segment *segments_search(const segments *in, uint64_t number); /* NULL: no such */
+segment *segments_from(const segments *in, uint64_t number); /* the first one from there on, NULL: none */
+int segments_put(segments *in, segment *made);               /* one whose number is not there; 0 or -ENOMEM */
+void segments_remove(segments *in, uint64_t number);         /* one that is there; it is not freed */
+void segments_free(segments *in);                            /* all of them, too */
+
+static inline segment *segments_find(const segments *in, uint64_t number)
+{
+    if (in->newest && in->newest->number == number)
+        return in->newest;
+    if (in->found && in->found->number == number)
+        return in->found;
+    return segments_search(in, number);
+}
+
 /* queue.c */
+/* The first sequence of the next segment that is there, from a sequence without one; UINT64_MAX: none follows. */
+uint64_t queue_next_segment(const queue *q, uint64_t sequence);
 entry *queue_entry(const queue *q, uint64_t sequence); /* NULL: no such */
 entry *queue_append(vespiary_core *core, queue *q);    /* the entry of `tail`, which grows; NULL: no memory */
 entry *queue_restore(vespiary_core *core, queue *q, uint64_t sequence, uint32_t *before);
@@ -510,11 +538,6 @@ static inline bool is_held(const entry *item, uint32_t handle)
 static inline bool is_free(const entry *item)
 {
     return item && (item->state == ENTRY_READY || item->state == ENTRY_RETURNED);
-}
-
-static inline uint64_t first_of_next_segment(uint64_t sequence)
-{
-    return (sequence / SEGMENT_ENTRIES + 1) * SEGMENT_ENTRIES;
 }
 
 /* core.c */

@@ -283,7 +283,7 @@ int stage_send(vespiary_core *core, uint32_t handle, const route *to, const mess
     uint64_t block;
     int places = publish(core, to, m, &block);
     if (places < 0)
-        return places == -EMSGSIZE ? 1 : places;
+        return places == -EMSGSIZE || places == -EOVERFLOW ? 1 : places; /* Python says why */
     if (block)
         core->connections[handle].last_block = block;
     if (!receipt.data)

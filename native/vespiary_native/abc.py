@@ -109,6 +109,7 @@ from vespiary_native.values import ImageStatistics as ImageStatistics
 from vespiary_native.values import LargeBody as LargeBody
 from vespiary_native.values import LargeDelivery as LargeDelivery
 from vespiary_native.values import NoRoom as NoRoom
+from vespiary_native.values import NoSequenceLeft as NoSequenceLeft
 from vespiary_native.values import QueueStatistics as QueueStatistics
 from vespiary_native.values import Relocation as Relocation
 from vespiary_native.values import ScanStatus as ScanStatus
@@ -370,6 +371,7 @@ class Core(
 
         Raises:
             NoRoom: No slab or no file; nothing was staged.
+            NoSequenceLeft: A queue has had its highest sequence; nothing was staged.
             ValueError: The record would be larger than `record_bytes_max`, or a reference has
                 another length; measured against allowed.
         """

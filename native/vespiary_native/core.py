@@ -22,6 +22,7 @@ from vespiary_native.abc import (
     ImageStatistics,
     LargeBody,
     LargeDelivery,
+    NoSequenceLeft,
     QueueStatistics,
     Relocation,
     WriteRequest,
@@ -339,6 +340,8 @@ class NativeCore(
                 f"a message of {len(properties)} bytes of headers and {len(body)} bytes of body "
                 f"does not fit into a journal record of {self._record_bytes_max} bytes"
             )
+        if result == -errno.EOVERFLOW:
+            raise NoSequenceLeft
         return check(result, "publish")
 
     def begin(

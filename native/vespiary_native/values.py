@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from vespiary_codec.journal.record_types import SEQUENCE_MAX
+
 SLAB_BYTES = 2 * 1024 * 1024
 BLOCK_BYTES = 256 * 1024
 WRITE_BYTES = 1024 * 1024
@@ -48,6 +50,16 @@ class AckMode(IntEnum):
 
 class NoRoom(Exception):  # noqa: N818  (a state of the image, not a fault)
     """The image has no slab or no file for this record now; nothing was changed."""
+
+
+class NoSequenceLeft(ValueError):  # noqa: N818  (a state of a queue)
+    """A queue has had its highest sequence, so it takes no message any more."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"a queue has had its highest sequence, {SEQUENCE_MAX}: delete the queue and create it"
+            " again"
+        )
 
 
 @dataclass(frozen=True, slots=True)

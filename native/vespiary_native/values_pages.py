@@ -8,7 +8,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-PAGE_PLACES_MAX: Final = 32768
+from vespiary_codec.journal.page_record import PLACES_MAX
+
+PAGE_PLACES_MAX: Final = PLACES_MAX
 """Places in one page, over all queues: what is done with a page at once is bounded by it."""
 
 

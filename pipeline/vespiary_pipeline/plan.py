@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 from vespiary_codec.journal.block import ALIGNMENT, FIRST_OFFSET, BlockHeader
@@ -38,6 +38,7 @@ from vespiary_pipeline.layout import Place
 from vespiary_spec.errors import CorruptRecord, JournalError, NativeError
 
 _LIVE_TRIES = 5
+_MISSING_MAX = 1000
 _CURE = "keep a copy of the folder, run `vespiary journal verify`, then restore the volume"
 
 
@@ -406,10 +407,12 @@ def _roles(
     """Return ids of leftovers, and missing files with what to say of them."""
     ids = {file.header.file_id for file in active}
     highest = max(ids, default=0)
-    candidates = ids | set(range(checkpoint + 1, highest + 1))
-    for first, last in runs:
-        # A run may name more ids than anybody has files; those beyond the highest are missing.
-        candidates.update(range(first, min(last, highest + 1) + 1))
+    candidates = set(ids)
+    for first, last in ((checkpoint + 1, highest), *runs):
+        # A run may name more ids than anybody has files; those beyond the highest are missing. So
+        # may the ids up to a distant file's: what is missing is told of so many.
+        absent = (one for one in range(first, min(last, highest + 1) + 1) if one not in ids)
+        candidates.update(islice(absent, _MISSING_MAX))
     leftovers: set[int] = set()
     missing: list[tuple[int, CorruptRecord]] = []
     for file_id in sorted(candidates):

@@ -78,8 +78,8 @@ NATIVE_BRANCHES: Final[tuple[Mutant, ...]] = (
         "end of a branch goes before its PREPARE",
         "After a restart the file of a COMMIT or ROLLBACK may go first: the branch is in doubt.",
         "native/src/recovery.c",
-        "        int bad = t->is_prepared ? add_cancel(r->in, t->prepare_slot) : 0;\n",
-        "        int bad = 0;\n",
+        "    int bad = t->is_prepared ? add_cancel(r->in, t->prepare_slot) : 0;\n",
+        "    int bad = 0;\n",
         _LONE_END,
     ),
 )

@@ -20,6 +20,7 @@ from vespiary_testkit.mutant_order import NATIVE_ORDER, PYTHON_ORDER
 from vespiary_testkit.mutant_ownership import PYTHON_OWNERSHIP
 from vespiary_testkit.mutant_pages import NATIVE_PAGES, PYTHON_PAGES
 from vespiary_testkit.mutant_protocols import NATIVE_PROTOCOLS, PYTHON_PROTOCOLS
+from vespiary_testkit.mutant_sequences import NATIVE_SEQUENCES
 from vespiary_testkit.mutant_streams import NATIVE_STREAMS, PYTHON_STREAMS
 
 _STORE: Final = "broker/vespiary_broker/store/"
@@ -574,7 +575,7 @@ NATIVE: Final[tuple[Mutant, ...]] = (
         "sequences used twice",
         "A queue's next sequence forgets what QUEUES records say.",
         "native/src/recovery.c",
-        "        if (q && get64(at + 16) > q->tail)\n            q->tail = get64(at + 16);\n",
+        "        if (q && tail > q->tail)\n            q->tail = tail;\n",
         "        (void)q;\n",
         _RECOVERY + "::test_sequences_are_never_used_twice",
     ),
@@ -594,4 +595,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *(PYTHON_PROTOCOLS + PYTHON_STREAMS + PYTHON_CONNECTIONS),
     *(NATIVE + NATIVE_BRANCHES + NATIVE_INSPECTION + NATIVE_MEMORY),
     *(NATIVE_ORDER + NATIVE_PAGES + NATIVE_PROTOCOLS + NATIVE_STREAMS),
+    *NATIVE_SEQUENCES,
 )

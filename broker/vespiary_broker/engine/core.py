@@ -11,6 +11,7 @@ from vespiary_native.abc import (
     LargeBody,
     LargeDelivery,
     NoRoom,
+    NoSequenceLeft,
     QueueStatistics,
     ScanStatus,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "MqttEncoding",
     "MqttLimits",
     "NoRoom",
+    "NoSequenceLeft",
     "QueueStatistics",
     "RangeCopy",
     "ScanStatus",

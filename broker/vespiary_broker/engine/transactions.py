@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from vespiary_broker.engine.claims import Claims
-from vespiary_broker.engine.core import AckMode, Core, LargeBody, NoRoom
+from vespiary_broker.engine.core import AckMode, Core, LargeBody, NoRoom, NoSequenceLeft
 from vespiary_broker.engine.duplicates import DuplicateIds, member_of
 from vespiary_broker.engine.large_bodies import LargeBodies, reference_of
 from vespiary_broker.engine.names import Destination
@@ -146,6 +146,7 @@ def publish(
 
     Raises:
         NoRoom: No slab or no file; nothing was staged.
+        LimitExceeded: A queue has had its highest sequence; nothing was staged.
         ValueError: The record would be too large.
     """
     if not target.dead_letter_address:
@@ -155,18 +156,21 @@ def publish(
     if target.dead_letter_address:
         message = _unrouted(message, target)
         handle = target.route_for(message, message.unrouted_verdicts)
-    places = core.publish(
-        handle,
-        message.properties,
-        message.body,
-        persistent=message.is_persistent,
-        protocol=message.protocol,
-        priority=message.priority,
-        escaped=message.is_escaped,
-        large=message.large is not None,
-        special=message.is_special,
-        transaction=transaction,
-    )
+    try:
+        places = core.publish(
+            handle,
+            message.properties,
+            message.body,
+            persistent=message.is_persistent,
+            protocol=message.protocol,
+            priority=message.priority,
+            escaped=message.is_escaped,
+            large=message.large is not None,
+            special=message.is_special,
+            transaction=transaction,
+        )
+    except NoSequenceLeft as error:
+        raise LimitExceeded(f"the message is rejected: {error}") from error
     if message.large is None or bodies is None:
         return places
     if places:

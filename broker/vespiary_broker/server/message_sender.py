@@ -185,7 +185,7 @@ class MessageSender:
 
         Raises:
             NoRoom: There is no room; nothing was staged.
-            LimitExceeded: It is too large for the journal.
+            LimitExceeded: It is too large for the journal, or a queue has no sequence left.
         """
         duplicates = self._cycle.engine.duplicates
         if message.duplicate_id and duplicates.is_on(message.destination.address):

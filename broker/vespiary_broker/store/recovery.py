@@ -317,10 +317,15 @@ class Recovery:
         by_id = {file.file_id: file for file in active}
         highest = max(by_id, default=0)
         leftovers = []
-        candidates = set(by_id) | set(range(checkpoint_id + 1, highest + 1))
-        for first, last in listed.runs:
-            # A run may name more ids than anybody has files; those beyond the highest are missing.
-            candidates.update(range(first, min(last, highest + 1) + 1))
+        candidates = set(by_id)
+        # A run, and the ids up to the highest, may be more than anybody has files: of those that
+        # are missing the lowest one decides.
+        for first, last in ((checkpoint_id + 1, highest), *listed.runs):
+            at = first
+            while at in by_id:
+                at += 1
+            if at <= last:
+                candidates.add(at)
         for file_id in sorted(candidates):
             facts = RoleFacts(
                 is_active=file_id in by_id,

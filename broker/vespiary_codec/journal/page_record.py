@@ -36,6 +36,8 @@ LARGE_BYTES: Final = _LARGE.size
 COUNT_BYTES: Final = _COUNT.size
 SPAN_MAX: Final = 1 << 24
 """From a queue's first to its last sequence in one page; a reader refuses more."""
+PLACES_MAX: Final = 32768
+"""Places in one page; a reader refuses more."""
 
 
 class PagedQueue(NamedTuple):
@@ -148,9 +150,10 @@ def decode_paged(data: memoryview, *, offset: int = 0) -> PagedRecord:
         _refuse("a PAGE record is cut off", offset, len(data), f"at least {PAGED.size} bytes")
     _, _, _, _, page_id, salt, size_bytes, number, _ = PAGED.unpack_from(data)
     queues: list[PagedQueue] = []
-    at = PAGED.size
+    places, at = 0, PAGED.size
     for _ in range(number):
-        queue, at = _decode_queue(data, at, offset)
+        queue, at = _decode_queue(data, at, offset, PLACES_MAX - places)
+        places += len(queue.sequences)
         if queues and queue.queue_id <= queues[-1].queue_id:
             _refuse("queues of a PAGE record do not ascend", offset + at, queue.queue_id, "more")
         queues.append(queue)
@@ -159,7 +162,9 @@ def decode_paged(data: memoryview, *, offset: int = 0) -> PagedRecord:
     return PagedRecord(page_id, salt, size_bytes, tuple(queues))
 
 
-def _decode_queue(data: memoryview, at: int, offset: int) -> tuple[PagedQueue, int]:
+def _decode_queue(
+    data: memoryview, at: int, offset: int, places_max: int
+) -> tuple[PagedQueue, int]:
     """Return a queue of a PAGE record, and where the next one stands."""
     if at + PAGED_QUEUE.size > len(data):
         _refuse("a queue of a PAGE record is cut off", offset + at, len(data), "more bytes")
@@ -172,6 +177,10 @@ def _decode_queue(data: memoryview, at: int, offset: int) -> tuple[PagedQueue, i
     is_whole = not length and places == span
     if end > len(data) or not 0 < span <= SPAN_MAX or not first or last >> 63:
         _refuse("a queue of a PAGE record is out of range", offset + at, (first, last), "less")
+    if places > places_max:
+        _refuse(
+            "a PAGE record has too many places", offset + at, places, f"at most {places_max} more"
+        )
     if not is_whole and length != bitmap_bytes(first, last):
         _refuse("the bitmap of a PAGE record has a wrong length", offset + at, length, "another")
     sequences = tuple(range(first, last + 1) if is_whole else _bits(data[bits_at:large_at], first))

@@ -25,6 +25,7 @@ from vespiary_codec.journal.page_record import (
     encode_page_done,
     encode_paged,
 )
+from vespiary_codec.journal.record_types import SEQUENCE_MAX as SEQUENCE_MAX
 from vespiary_codec.journal.record_types import RecordFlag as RecordFlag
 from vespiary_codec.journal.record_types import RecordType as RecordType
 
@@ -373,7 +374,7 @@ def decode_record(raw: RawRecord) -> Record | None:
     """Return what a record says; None if its type is unknown and may be skipped.
 
     Raises:
-        JournalFormatError: Its fields do not fit its length.
+        JournalFormatError: Its fields do not fit its length, or a sequence is out of range.
     """
     data, offset = raw.data, raw.offset
     if raw.type == RecordType.ADD:
@@ -382,7 +383,10 @@ def decode_record(raw: RawRecord) -> Record | None:
         return decode_ack(raw)
     if raw.type == RecordType.COUNT:
         _need(data, COUNT.size, offset, "a COUNT record")
-        return CountRecord(*COUNT.unpack_from(data)[4:])
+        count = CountRecord(*COUNT.unpack_from(data)[4:])
+        if not 0 < count.sequence <= SEQUENCE_MAX:
+            _refuse_sequence("a COUNT record", offset + 16, count.sequence)
+        return count
     if raw.type == RecordType.COMMIT:
         _need(data, COMMIT.size, offset, "a COMMIT record")
         return CommitRecord(*COMMIT.unpack_from(data)[4:])
@@ -424,11 +428,20 @@ def _need(data: memoryview, length: int, offset: int, what: str) -> None:
         )
 
 
+def _refuse_sequence(what: str, offset: int, found: object) -> None:
+    raise JournalFormatError(
+        f"a sequence of {what} is out of range",
+        offset=offset,
+        found=found,
+        expected=f"1 to {SEQUENCE_MAX}",
+    )
+
+
 def decode_add_layout(raw: RawRecord) -> AddLayout:
     """Return what an ADD record says but its content, which is not touched.
 
     Raises:
-        JournalFormatError: Its fields do not fit its length.
+        JournalFormatError: Its fields do not fit its length, or a sequence is out of range.
     """
     data, offset = raw.data, raw.offset
     if len(data) < ADD.size:
@@ -451,6 +464,10 @@ def decode_add_layout(raw: RawRecord) -> AddLayout:
         Place(queue_id, sequence)
         for queue_id, _, sequence in PLACE.iter_unpack(data[ADD.size : after])
     )
+    for number, place in enumerate(places):
+        if not 0 < place.sequence <= SEQUENCE_MAX:
+            at = offset + ADD.size + number * PLACE.size + 8
+            _refuse_sequence("an ADD record", at, place.sequence)
     return AddLayout(
         places,
         content,
@@ -482,7 +499,7 @@ def decode_ack(raw: RawRecord) -> AckRecord:
     """Return what an ACK record says.
 
     Raises:
-        JournalFormatError: Its fields do not fit its length.
+        JournalFormatError: Its fields do not fit its length, or a range is out of range.
     """
     data, offset = raw.data, raw.offset
     if len(data) < ACK.size:
@@ -496,9 +513,14 @@ def decode_ack(raw: RawRecord) -> AckRecord:
     is_member = bool(flags & RecordFlag.TRANSACTIONAL)
     end = ACK.size + RANGE.size * count
     _need(data, end + (TRANSACTION.size if is_member else 0), offset, "an ACK record")
+    ranges = tuple(SequenceRange(*one) for one in RANGE.iter_unpack(data[ACK.size : end]))
+    for number, (first, length) in enumerate(ranges):
+        if first + length > SEQUENCE_MAX + 1:
+            at = offset + ACK.size + number * RANGE.size
+            _refuse_sequence("an ACK record", at, f"{length} from {first} on")
     return AckRecord(
         queue_id,
-        tuple(SequenceRange(*one) for one in RANGE.iter_unpack(data[ACK.size : end])),
+        ranges,
         TRANSACTION.unpack_from(data, end)[0] if is_member else 0,
     )
 
@@ -538,13 +560,18 @@ def decode_queue_states(
         offset: Offset of `body[0]`, for the errors.
 
     Raises:
-        JournalFormatError: The number of entries does not fit the length.
+        JournalFormatError: The number of entries does not fit the length, or one is out of range.
     """
     octets = _counted(body, QUEUE_STATE.size, offset, "a QUEUES record")
-    return tuple(
+    states = tuple(
         QueueState(queue_id, head, tail)
         for queue_id, _, head, tail in QUEUE_STATE.iter_unpack(octets)
     )
+    for number, (_, head, tail) in enumerate(states):
+        if max(head, tail) > SEQUENCE_MAX + 1:
+            at = offset + _TWO.size + number * QUEUE_STATE.size + 8
+            _refuse_sequence("a QUEUES record", at, f"{head} to {tail}")
+    return states
 
 
 def _counted(

@@ -7,6 +7,10 @@ a number that was once written. Used by everything that reads or writes records.
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag
+from typing import Final
+
+SEQUENCE_MAX: Final = 2**63 - 1
+"""The highest sequence of a queue. No message gets a higher one; a record with one is malformed."""
 
 
 class RecordType(IntEnum):

@@ -7,7 +7,7 @@ package. Never does I/O, knows no clock. Called by the engine and the store, thr
 
 from __future__ import annotations
 
-from vespiary_codec.journal.record import QUEUE_STATE, RecordFlag
+from vespiary_codec.journal.record import QUEUE_STATE, SEQUENCE_MAX, RecordFlag
 from vespiary_codec.stored_message import STORED_VERSION
 from vespiary_native.abc import (
     BLOCK_BYTES,
@@ -215,10 +215,11 @@ class TwinCore(
     # --- queues -----------------------------------------------------------------------------------
     def open_queue(self, queue_id: int, tail: int = 1, *, durable: bool = True) -> None:
         """See `abc.Core.open_queue`."""
-        if not 0 <= queue_id <= QUEUE_ID_MAX or tail < 1 or queue_id in self._queues:
+        is_possible = 0 <= queue_id <= QUEUE_ID_MAX and 1 <= tail <= SEQUENCE_MAX + 1
+        if not is_possible or queue_id in self._queues:
             raise ValueError(
                 f"queue {queue_id} with tail {tail} cannot be opened: its id must be new and at"
-                f" most {QUEUE_ID_MAX}, its tail at least 1"
+                f" most {QUEUE_ID_MAX}, its tail from 1 to {SEQUENCE_MAX + 1}"
             )
         total = self._staging.accounts.total
         total.queues += 1

@@ -44,7 +44,6 @@ _KEPT = (
     RecordType.PREPARE,
     RecordType.ROLLBACK,
 )
-SEQUENCE_MAX = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -174,7 +173,7 @@ class Recovery:
             else:
                 self._add(queues, file, offset, add, reference)
         elif raw.type == RecordType.ACK:
-            ack = _checked(decode_ack(raw), raw)
+            ack = decode_ack(raw)
             if ack.transaction:
                 self._member(ack.transaction, file, offset, raw, ack)
             else:
@@ -391,15 +390,3 @@ def _reference(raw: RawRecord, add: AddLayout) -> bytes:
 def _cancel(file: JournalFile, slab: Slab) -> None:
     if slab.file is not None and slab.file is not file:
         file.cancels.add(slab.file)
-
-
-def _checked(ack: AckRecord, raw: RawRecord) -> AckRecord:
-    for number, (first, count) in enumerate(ack.ranges):
-        if first > SEQUENCE_MAX or count > SEQUENCE_MAX:
-            raise JournalFormatError(
-                f"range {number + 1} of an ACK record is out of range",
-                offset=raw.offset,
-                found=f"{count} from {first}",
-                expected=f"at most {SEQUENCE_MAX}",
-            )
-    return ack

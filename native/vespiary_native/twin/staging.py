@@ -18,6 +18,7 @@ from vespiary_codec.journal.record import (
     ADD,
     PLACE,
     RANGE,
+    SEQUENCE_MAX,
     START,
     TRANSACTION,
     CommitRecord,
@@ -27,7 +28,7 @@ from vespiary_codec.journal.record import (
     decode_add_layout,
     encode_record,
 )
-from vespiary_native.abc import NoRoom
+from vespiary_native.abc import NoRoom, NoSequenceLeft
 from vespiary_native.twin.accounts import Accounts
 from vespiary_native.twin.blocks import RESERVE_BYTES, Blocks, room_left
 from vespiary_native.twin.branches import Branch, Member, note_queues
@@ -124,6 +125,7 @@ class Staging:
 
         Raises:
             NoRoom: No slab or no file; nothing was staged.
+            NoSequenceLeft: A queue has had its highest sequence; nothing was staged.
             ValueError: The record would be too large.
         """
         queues, is_large = route.queues, flags & _LARGE
@@ -136,12 +138,7 @@ class Staging:
         properties_bytes, body_bytes = len(properties), len(body)
         start = ADD.size + PLACE.size * len(queues) + (TRANSACTION.size if self.transaction else 0)
         length = start + properties_bytes + body_bytes
-        if (
-            length > self.record_bytes_max
-            or properties_bytes > PROPERTIES_BYTES_MAX
-            or len(queues) > PLACES_MAX
-        ):
-            raise self._too_large(length, properties_bytes, len(queues))
+        self._check(queues, length, properties_bytes)
         is_journalled = is_persistent and route.has_durable
         blocks = self.blocks
         if is_journalled:
@@ -180,17 +177,21 @@ class Staging:
         block = blocks.urgent_sequence = blocks.sequence
         return block
 
-    def _too_large(self, length: int, properties_bytes: int, places: int) -> ValueError:
-        """Return the error for a message that no record may hold."""
+    def _check(self, queues: list[Queue], length: int, properties_bytes: int) -> None:
+        """Refuse a message that no record may hold, or that a queue has no sequence for."""
         if length > self.record_bytes_max:
-            return ValueError(
+            raise ValueError(
                 f"a message of {length} bytes with its start is too large:"
                 f" at most {self.record_bytes_max} are allowed"
             )
-        return ValueError(
-            f"{properties_bytes} bytes of properties in {places} queues:"
-            f" at most {PROPERTIES_BYTES_MAX} in {PLACES_MAX} are allowed"
-        )
+        if properties_bytes > PROPERTIES_BYTES_MAX or len(queues) > PLACES_MAX:
+            raise ValueError(
+                f"{properties_bytes} bytes of properties in {len(queues)} queues:"
+                f" at most {PROPERTIES_BYTES_MAX} in {PLACES_MAX} are allowed"
+            )
+        for queue in queues:
+            if queue.tail > SEQUENCE_MAX:
+                raise NoSequenceLeft
 
     def _add_rest(self, view: memoryview, at: int, queues: list[Queue]) -> None:
         """Write what few ADD records have: more places than one, and a transaction."""

@@ -125,6 +125,7 @@ class Queue:
     __slots__ = (
         "_head",
         "_restored",
+        "_restored_end",
         "account",
         "ack_at",
         "ack_block",
@@ -184,6 +185,7 @@ class Queue:
         self.reserved: set[int] = set()
         self.locked: set[int] = set()
         self._restored: list[int] = []
+        self._restored_end = 0
         self.large: dict[int, LargeMessage] = {}
         self.extents = Extents()
         self.paging: set[int] = set()
@@ -213,11 +215,12 @@ class Queue:
         """Return the first live sequence from `at` on, `end` if there is none below it."""
         entries, restored = self.entries, self._restored
         while at < end and at not in entries:
-            # What was restored may have any holes; behind it only finished messages are missing.
-            if restored and at < restored[-1]:
-                at = restored[bisect_left(restored, at + 1)]
-            else:
+            if at >= self._restored_end:
                 at += 1
+                continue
+            # What was restored may have any holes; behind it only finished messages are missing.
+            after = bisect_left(restored, at + 1)
+            at = restored[after] if after < len(restored) else self._restored_end
         return min(at, end)
 
     def is_free(self, sequence: int) -> bool:
@@ -240,6 +243,7 @@ class Queue:
     def restored(self) -> None:
         """Make everything deliverable, at the end of a recovery."""
         self._restored = sorted(self.entries)
+        self._restored_end = self.tail
         self.entries = {sequence: self.entries[sequence] for sequence in self._restored}
         self._head = self._restored[0] if self._restored else self.tail
         self._head = self.next = min(self._head, self.extents.next)
@@ -259,7 +263,7 @@ class Queue:
     def entered(self, sequences: list[int]) -> None:
         """Know of places that came into the ring from a page."""
         self._head = min([self._head, *sequences])
-        if self._restored:
+        if self._restored_end:
             self._restored = sorted(self.entries)  # what was published since is among them
 
     def places_of(self, extent: Extent) -> list[int]:

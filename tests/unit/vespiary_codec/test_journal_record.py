@@ -13,6 +13,7 @@ from vespiary_codec.checksum import crc32c
 from vespiary_codec.journal.branch import PrepareRecord, RollbackRecord
 from vespiary_codec.journal.errors import JournalFormatError
 from vespiary_codec.journal.record import (
+    SEQUENCE_MAX,
     AckRecord,
     AddRecord,
     CommitRecord,
@@ -42,10 +43,15 @@ from vespiary_codec.journal.record import (
 
 U32 = st.integers(0, 2**32 - 1)
 U64 = st.integers(0, 2**64 - 1)
+SEQUENCES = st.integers(1, SEQUENCE_MAX)
+TAILS = st.integers(0, SEQUENCE_MAX + 1)
+RANGES = SEQUENCES.flatmap(
+    lambda first: st.builds(SequenceRange, st.just(first), st.integers(0, SEQUENCE_MAX + 1 - first))
+)
 RECORDS = st.one_of(
     st.builds(
         AddRecord,
-        places=st.lists(st.builds(Place, U32, U64), min_size=1, max_size=4).map(tuple),
+        places=st.lists(st.builds(Place, U32, SEQUENCES), min_size=1, max_size=4).map(tuple),
         properties=st.binary(max_size=80),
         body=st.binary(max_size=200),
         arrival_ms=U64,
@@ -60,17 +66,17 @@ RECORDS = st.one_of(
     st.builds(
         AckRecord,
         queue_id=U32,
-        ranges=st.lists(st.builds(SequenceRange, U64, U64), max_size=4).map(tuple),
+        ranges=st.lists(RANGES, max_size=4).map(tuple),
         transaction=U64,
     ),
-    st.builds(CountRecord, U32, U32, U64),
+    st.builds(CountRecord, U32, U32, SEQUENCES),
     st.builds(CommitRecord, U64, U32, U32),
     st.builds(PrepareRecord, U64, U32, U32, st.binary(max_size=60)),
     st.builds(RollbackRecord, U64, U32, U32),
     st.lists(st.tuples(U64, U64).map(sorted).map(lambda run: FileRun(*run)), max_size=4).map(
         lambda runs: FilesRecord(tuple(runs))
     ),
-    st.lists(st.builds(QueueState, U32, U64, U64), max_size=4).map(
+    st.lists(st.builds(QueueState, U32, TAILS, TAILS), max_size=4).map(
         lambda queues: QueuesRecord(tuple(queues))
     ),
     st.just(SealRecord()),

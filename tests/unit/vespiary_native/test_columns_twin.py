@@ -127,7 +127,7 @@ def test_both_refuse_the_same_records_for_the_same_reason(
     ],
 )
 def test_numbers_of_headers_at_their_bounds(changed: dict[str, Any], reason: str) -> None:
-    ack = encode_record(AckRecord(1, (SequenceRange(2**64 - 1, 2**64 - 1),)))
+    ack = encode_record(AckRecord(1, (SequenceRange(2**63 - 1, 1),)))
     scan = assert_same(sealed_over(ack, 1, **changed))
     assert scan.stop.reason == reason
     assert_same(sealed_over(ack, 1, **changed), previous=(2**64 - 1, 0))

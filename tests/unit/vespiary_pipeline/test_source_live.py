@@ -93,6 +93,18 @@ def test_a_file_that_stays_away_is_missing(data: Path, changing: Callable[..., l
     assert sorted(map(str, blocks(found))) == sorted(map(str, [1, None, *range(6, 13)]))
 
 
+def test_nobody_counts_up_to_a_distant_file_id(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path / "journal")
+    writer.file(1, [message(1)], is_sealed=True)
+    writer.file(2, [FilesRecord((FileRun(1, 2**61),))], [message(2)])
+    writer.file(2**32 - 1, [message(3)])
+    with pytest.raises(CorruptRecord, match="file 3 of the journal is missing"):
+        rows_of(tmp_path)
+    found = rows_of(tmp_path, onCorrupt="report")
+    missing = [row for row in found if row["error"] and "is missing" in row["error"]]
+    assert 0 < len(missing) < 10_000
+
+
 def test_a_file_that_can_not_be_opened_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(path: Path) -> int:
         raise NativeError("the file can't be opened", 13, where=str(path), cure="be another user")

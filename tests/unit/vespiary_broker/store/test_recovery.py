@@ -14,8 +14,17 @@ from vespiary_broker.store.recovery import Progress, Recovery, log_outcome
 from vespiary_broker.store.survey import survey_folder
 from vespiary_broker.store.takeover import seal_tail
 from vespiary_codec.journal.block import BlockHeader, encode_block
-from vespiary_codec.journal.record import PutRecord, encode_record
-from vespiary_native.choice import block_verifier
+from vespiary_codec.journal.record import (
+    AckRecord,
+    AddRecord,
+    CountRecord,
+    Place,
+    PutRecord,
+    SequenceRange,
+    align8,
+    encode_record,
+)
+from vespiary_native.choice import block_verifier, open_core
 from vespiary_spec.errors import CorruptRecord
 from vespiary_testkit import product_loop
 from vespiary_testkit.faulty_disk import MemoryDisk
@@ -207,12 +216,27 @@ def test_leftovers_of_an_interrupted_reclaim_are_freed(tmp_path: Path):
     assert 1 not in [file.file_id for file in survey.active]
 
 
-def test_a_malformed_record_under_a_good_checksum_is_named(tmp_path: Path):
+_UNKNOWN = encode_record(PutRecord("k", b"v")).ljust(24, b"\0")
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        # A type that only newer readers know.
+        (_UNKNOWN[:4] + b"\x85" + _UNKNOWN[5:], "needs a newer reader"),
+        (encode_record(AddRecord((Place(1, 2**63),), b"", b"", 1)), "out of range"),
+        (encode_record(AckRecord(1, (SequenceRange(2, 2**63),))), "out of range"),
+        (encode_record(CountRecord(1, 1, 2**63)), "out of range"),
+    ],
+)
+@pytest.mark.parametrize("is_core", [True, False])
+def test_a_malformed_record_under_a_good_checksum_is_named(
+    tmp_path: Path, record: bytes, said: str, is_core: bool
+):
     disk = written(tmp_path)
     found = recover(disk, tmp_path, LiveSet())
     assert found.tail is not None
-    payload = encode_record(PutRecord("k", b"v")).ljust(24, b"\0")
-    payload = payload[:4] + b"\x85" + payload[5:]  # a type that only newer readers know
+    payload = record.ljust(align8(len(record)), b"\0")
     header = BlockHeader(
         sequence=found.sequence + 1,
         file_id=found.tail.file.file_id,
@@ -225,8 +249,9 @@ def test_a_malformed_record_under_a_good_checksum_is_named(tmp_path: Path):
     place = found.tail.offset
     block = encode_block(header, payload, salt=found.tail.file.salt, offset=place)
     disk.files[found.tail.file.path].data[place : place + len(block)] = block
-    with pytest.raises(CorruptRecord, match="needs a newer reader") as caught:
-        recover(disk, tmp_path, LiveSet())
+    sink = open_core(slabs_max=16, record_bytes_max=64 * 1024) if is_core else LiveSet()
+    with pytest.raises(CorruptRecord, match=None if is_core else said) as caught:
+        recover(disk, tmp_path, sink)
     assert caught.value.where == f"{found.tail.file.path}:{place}"
 
 

@@ -98,6 +98,17 @@ def test_every_combination_of_a_file_id(facts: tuple[bool, bool, bool]) -> None:
     assert leftovers == ([looked_at] if role is Role.LEFTOVER else [])
 
 
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_nobody_counts_up_to_a_distant_file_id(is_listed: bool) -> None:
+    """One more file is ahead, whose id takes ages to count to; the first id between is missing."""
+    builder = Builder()
+    builder.file(3)
+    builder.files(*range(3, 5) if is_listed else (3,))
+    builder.file(2**32 - 1)
+    with pytest.raises(CorruptRecord, match="file 4 of the journal is missing"):
+        recover(builder.disk, FOLDER, LiveSet())
+
+
 # --- what makes a block the expected one ----------------------------------------------------------
 
 
