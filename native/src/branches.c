@@ -35,6 +35,14 @@ void branch_clear(branch *which)
     *which = (branch){0};
 }
 
+int branch_reserve(branch *to, uint32_t more)
+{
+    int bad = 0;
+    while (!bad && to->capacity - to->count < more)
+        bad = grow_array((void **)&to->members, &to->capacity, to->capacity, sizeof(branch_member));
+    return bad;
+}
+
 int branch_add(branch *to, branch_member member)
 {
     int bad = grow_array((void **)&to->members, &to->capacity, to->count, sizeof(branch_member));

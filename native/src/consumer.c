@@ -138,6 +138,30 @@ void order_forget(consumer *by, uint64_t sequence)
         }
 }
 
+uint32_t order_find(const consumer *by, uint64_t sequence)
+{
+    for (uint32_t i = by->order_first; by->is_listed && i < by->order_end; i++)
+        if (by->order[i] == sequence)
+            return i;
+    return UINT32_MAX;
+}
+
+void order_restore(consumer *by, uint64_t sequence, uint32_t at)
+{
+    by->held++;
+    if (sequence < by->held_from)
+        by->held_from = sequence;
+    if (at == UINT32_MAX)
+        return;
+    if (at < by->order_first) { /* the first one was taken off */
+        by->order_first = at;
+    } else { /* one between others was: the room that it had is there */
+        memmove(by->order + at + 1, by->order + at, (by->order_end - at) * sizeof *by->order);
+        by->order_end++;
+    }
+    by->order[at] = sequence;
+}
+
 void order_given(consumer *by, uint64_t sequence)
 {
     by->given_last = sequence;

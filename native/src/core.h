@@ -265,6 +265,7 @@ int vespiary_core_publish(vespiary_core *core, uint32_t route, const uint8_t *pr
                           uint32_t priority, int escaped, int large, int special, uint64_t transaction);
 int vespiary_core_begin(vespiary_core *core, uint64_t transaction, uint64_t size, uint64_t records, int is_branch);
 int vespiary_core_commit(vespiary_core *core, uint64_t transaction);
+int vespiary_core_abort(vespiary_core *core, uint64_t transaction);
 
 /* prepared branches */
 /* Both return the sequence of the block that has to be durable. */

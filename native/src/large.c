@@ -74,6 +74,19 @@ void large_done(vespiary_core *core, queue *q, uint64_t sequence)
     large_release(core, which);
 }
 
+/* A place that an aborted transaction added goes; without another one the body is nobody's here, as before. */
+void large_void(vespiary_core *core, queue *q, uint64_t sequence)
+{
+    large_message *which = map_get(&q->large, sequence);
+    if (!which)
+        return;
+    map_remove(&q->large, sequence);
+    if (--which->places)
+        return;
+    map_remove(&core->large, which->id);
+    free(which);
+}
+
 void large_drop(vespiary_core *core, queue *q)
 {
     for (uint32_t i = 0; i < q->large.capacity; i++)

@@ -97,7 +97,7 @@ int transaction_end(vespiary_core *core)
     return bad ? -ENOMEM : 0;
 }
 
-/* Give up a transaction that has changed no queue yet: members without COMMIT or PREPARE are void. */
+/* Forget the transaction. Members without COMMIT or PREPARE are void; what they did to queues is the caller's. */
 void transaction_abandon(vespiary_core *core)
 {
     core->transaction_slots_count = 0;
@@ -105,22 +105,88 @@ void transaction_abandon(vespiary_core *core)
     core->is_branch = false;
 }
 
+static int64_t stage_transaction_end(vespiary_core *core, uint32_t type)
+{
+    uint8_t body[16];
+    put64(body, core->transaction);
+    put32(body + 8, core->transaction_records);
+    put32(body + 12, core->transaction_digest);
+    return vespiary_core_append_record(core, type, 0, body, sizeof body, 1);
+}
+
 int vespiary_core_commit(vespiary_core *core, uint64_t transaction)
 {
     if (!transaction || core->transaction != transaction || core->is_branch)
         return -EINVAL;
-    uint8_t body[16];
-    put64(body, transaction);
-    put32(body + 8, core->transaction_records);
-    put32(body + 12, core->transaction_digest);
-    int64_t block = vespiary_core_append_record(core, RECORD_COMMIT, 0, body, sizeof body, 1);
+    int64_t block = stage_transaction_end(core, RECORD_COMMIT);
     if (block < 0)
         return (int)block;
     int bad = 0;
     for (uint32_t i = 0; i < core->transaction_slots_count; i++)
         bad |= add_cancel(core->slots[core->filling.slot], core->transaction_slots[i]);
+    for (uint32_t i = 0; i < core->staged.count; i++) {
+        const branch_member *m = &core->staged.members[i];
+        queue *q = m->is_ack ? queue_find(core, m->queue_id) : NULL;
+        if (q)
+            entry_done(core, q, m->sequence, queue_entry(q, m->sequence));
+    }
+    core->staged.count = 0;
     bad |= transaction_end(core);
     return bad ? -ENOMEM : 0;
+}
+
+/* --- giving a transaction up ---------------------------------------------------------------------------------- */
+/* An acknowledgement has not happened: its message is where it was. */
+static void acknowledgement_undo(vespiary_core *core, queue *q, const branch_member *m)
+{
+    entry *item = queue_entry(q, m->sequence);
+    q->locked--;
+    item->state = m->state;
+    if (m->state == ENTRY_DELIVERED) {
+        q->delivering++;
+        order_restore(&core->consumers[item->owner], m->sequence, m->order_at);
+    } else if (m->state == ENTRY_ASIDE) {
+        q->aside++;
+    } else if (m->state == ENTRY_RETURNED || m->sequence < q->next) { /* `next` went past it */
+        entry_put_first(q, m->sequence, item);
+    }
+}
+
+/* A message is void, and the last one of its queue: its sequence is given again. */
+static void add_undo(vespiary_core *core, queue *q, const branch_member *m, bool is_branch)
+{
+    entry *item = queue_entry(q, m->sequence);
+    if (item->flags & FLAG_LARGE)
+        large_void(core, q, m->sequence);
+    q->added -= !is_branch;
+    entry_forget(core, q, m->sequence, item);
+    q->tail--;
+}
+
+/* Members without a COMMIT are void, so the ROLLBACK may be missing: it only spares a recovery to remember them. */
+int vespiary_core_abort(vespiary_core *core, uint64_t transaction)
+{
+    if (!transaction || core->transaction != transaction)
+        return -EINVAL;
+    bool is_branch = core->is_branch;
+    if (core->transaction_records)
+        (void)stage_transaction_end(core, RECORD_ROLLBACK);
+    transaction_abandon(core);
+    for (uint32_t i = core->staged.count; i-- > 0;) {
+        const branch_member *m = &core->staged.members[i];
+        queue *q = queue_find(core, m->queue_id);
+        if (m->is_ack)
+            acknowledgement_undo(core, q, m);
+        else
+            add_undo(core, q, m, is_branch);
+    }
+    for (uint32_t i = 0; i < core->staged.count; i++)
+        queue_ready(core, queue_find(core, core->staged.members[i].queue_id));
+    core->staged.count = 0;
+    for (uint32_t i = 0; i < core->transaction_queues_count; i++)
+        core->transaction_queues[i]->is_touched_by_transaction = false;
+    core->transaction_queues_count = 0;
+    return 0;
 }
 
 /* --- ADD -------------------------------------------------------------------------------------------------------- */
@@ -163,6 +229,19 @@ static void write_add(vespiary_core *core, uint8_t *at, uint32_t length, const r
         memcpy(at, m->body.data, m->body.length);
 }
 
+/* Keep in mind the last place of a queue, which the open transaction has added: its end or an abort sees to it. */
+static int stage_place(vespiary_core *core, queue *q, entry *made, uint32_t slot)
+{
+    if (core->is_branch) {
+        made->state = ENTRY_RESERVED;
+        q->reserved++;
+        q->added--; /* it counts when it is committed */
+    }
+    int bad = branch_add(&core->staged,
+                         (branch_member){.sequence = q->tail - 1, .queue_id = q->id, .slot = slot});
+    return bad | transaction_queue(core, q);
+}
+
 /* Stage a message to the queues of a route. *block: the sequence of its block, 0 if it is not journalled. */
 int publish(vespiary_core *core, const route *to, const message *m, uint64_t *block)
 {
@@ -180,6 +259,8 @@ int publish(vespiary_core *core, const route *to, const message *m, uint64_t *bl
     for (uint32_t i = 0; i < to->count; i++)
         if (to->queues[i]->tail > SEQUENCE_MAX)
             return -EOVERFLOW;
+    if (core->transaction && branch_reserve(&core->staged, to->count))
+        return -ENOMEM;
     bool is_journalled = m->is_persistent && to->durable;
     placed at;
     int bad = is_journalled ? place_record(core, (uint32_t)length, !core->transaction, &at)
@@ -211,17 +292,8 @@ int publish(vespiary_core *core, const route *to, const message *m, uint64_t *bl
             q->available = q->tail;
             queue_ready(core, q);
         }
-        if (core->is_branch) {
-            made->state = ENTRY_RESERVED;
-            q->reserved++;
-            q->added--; /* it counts when it is committed */
-            bad = branch_add(&core->staged,
-                             (branch_member){.sequence = q->tail - 1,
-                                             .queue_id = q->id,
-                                             .slot = is_journalled ? at.slot : UINT32_MAX});
-        }
         if (core->transaction)
-            bad |= transaction_queue(core, q);
+            bad |= stage_place(core, q, made, is_journalled ? at.slot : UINT32_MAX);
         else if (is_journalled)
             bad |= note_queue(core, q);
     }
@@ -331,17 +403,24 @@ bool is_ack_journalled(const vespiary_core *core, const queue *q, const entry *i
 
 int message_finish(vespiary_core *core, queue *q, uint64_t sequence, entry *item, uint64_t *block)
 {
+    if (core->transaction && branch_reserve(&core->staged, 1))
+        return -ENOMEM;
     if (is_ack_journalled(core, q, item)) {
         int bad = stage_ack(core, q, sequence, item);
         if (bad)
             return bad;
         *block = core->next_sequence;
     }
-    if (core->is_branch) {
-        uint32_t slot = is_ack_journalled(core, q, item) ? core->filling.slot : UINT32_MAX;
-        int bad = branch_add(&core->staged, (branch_member){sequence, q->id, slot, true, false});
-        if (bad)
-            return bad;
+    if (core->transaction) { /* it ends with the COMMIT */
+        branch_member m = {.sequence = sequence,
+                           .queue_id = q->id,
+                           .slot = is_ack_journalled(core, q, item) ? core->filling.slot : UINT32_MAX,
+                           .is_ack = true,
+                           .state = item->state,
+                           .order_at = UINT32_MAX};
+        if (item->state == ENTRY_DELIVERED)
+            m.order_at = order_find(&core->consumers[item->owner], sequence);
+        (void)branch_add(&core->staged, m); /* there is room */
         entry_leave(q, sequence, item);
         q->locked++;
         item->state = ENTRY_LOCKED;

@@ -217,7 +217,8 @@ static int apply_end(const record *r, bool is_commit)
 static int restore_add(vespiary_core *core, branch *to, const pending_member *m)
 {
     bool is_missing = !queue_find(core, m->queue_id);
-    int bad = branch_add(to, (branch_member){m->sequence, m->queue_id, m->entry.slot, false, is_missing});
+    int bad = branch_add(to, (branch_member){.sequence = m->sequence, .queue_id = m->queue_id, .slot = m->entry.slot,
+                                             .is_missing = is_missing});
     if (bad || is_missing)
         return bad;
     bad = apply_add(core, m->queue_id, m->sequence, &m->entry, m->reference);
@@ -248,7 +249,8 @@ static int restore_ack(vespiary_core *core, branch *to, const pending_member *m)
             bad = is_there ? branch_pin(core, to, slot) : locked;
         }
         if (!bad && (is_there || m->count == 1))
-            bad = branch_add(to, (branch_member){at, m->queue_id, m->entry.slot, true, !is_there});
+            bad = branch_add(to, (branch_member){.sequence = at, .queue_id = m->queue_id, .slot = m->entry.slot,
+                                                   .is_ack = true, .is_missing = !is_there});
         if (!q || at >= q->tail)
             break; /* nothing more is there */
         at = item || m->count == 1 ? at + 1 : queue_next_segment(q, at);

@@ -303,6 +303,9 @@ typedef struct {
     uint32_t queue_id;
     uint32_t slot; /* file of its record; UINT32_MAX: not journalled */
     bool is_ack, is_missing;
+    /* While it is staged, of an acknowledgement: what an abort restores. */
+    uint8_t state;     /* of its entry before */
+    uint32_t order_at; /* index in its consumer's `order`; UINT32_MAX: it was in none */
 } branch_member;
 
 typedef struct {
@@ -401,8 +404,8 @@ struct vespiary_core {
     /* the transaction being staged */
     uint64_t transaction;
     uint32_t transaction_digest, transaction_records;
-    bool is_branch; /* it will be prepared: its places are collected in `staged` */
-    branch staged;
+    bool is_branch; /* it will be prepared */
+    branch staged;  /* its places; acknowledged ones are ENTRY_LOCKED until it ends */
     branch *branches; /* prepared ones */
     uint32_t branches_count, branches_capacity, branches_ending;
     uint64_t branches_ended; /* ever */
@@ -518,6 +521,7 @@ void queue_free(vespiary_core *core, queue *q);
 /* large.c */
 int large_place(vespiary_core *core, queue *q, uint64_t sequence, const uint8_t *reference);
 void large_done(vespiary_core *core, queue *q, uint64_t sequence); /* a place of a queue ended, if it was large */
+void large_void(vespiary_core *core, queue *q, uint64_t sequence); /* a place was never there, if it was large */
 void large_drop(vespiary_core *core, queue *q);                    /* all of its places ended */
 void large_committed(vespiary_core *core);                         /* the COMMIT stands in the filling block */
 void large_forget_done(vespiary_core *core);
@@ -528,6 +532,8 @@ void large_free(vespiary_core *core);
 int order_prepare(consumer *by, uint32_t handle, uint64_t sequence);
 void order_given(consumer *by, uint64_t sequence);
 void order_forget(consumer *by, uint64_t sequence); /* it ends by itself */
+uint32_t order_find(const consumer *by, uint64_t sequence); /* its index; UINT32_MAX: the order is not kept */
+void order_restore(consumer *by, uint64_t sequence, uint32_t at); /* it is held again, where it was */
 
 static inline bool is_held(const entry *item, uint32_t handle)
 {
@@ -552,6 +558,7 @@ void transaction_abandon(vespiary_core *core);
 bool is_ack_journalled(const vespiary_core *core, const queue *q, const entry *item);
 
 /* branches.c */
+int branch_reserve(branch *to, uint32_t more); /* branch_add finds room for so many */
 int branch_add(branch *to, branch_member member);
 int branch_pin(vespiary_core *core, branch *to, uint32_t slot);
 branch *branch_find(const vespiary_core *core, uint64_t id);

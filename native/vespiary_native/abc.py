@@ -381,8 +381,9 @@ class Core(
     ) -> None:
         """Start staging a transaction.
 
-        `publish` and `acknowledge` with its id follow, then `commit` (`prepare` for a branch),
-        nothing between, not even a `seal_write`.
+        `publish` and `acknowledge` with its id follow, then `commit` (`prepare` for a branch) or
+        `abort`, nothing between, not even a `seal_write`. No other transaction can begin before:
+        whoever begins one ends it, whatever fails.
 
         Args:
             transaction: Id, not 0, never used before in this journal.
@@ -400,6 +401,18 @@ class Core(
 
         Raises:
             NoRoom: No slab or no file for the COMMIT; the transaction stays open: try again.
+        """
+
+    def abort(self, transaction: int) -> None:
+        """Give up the transaction that is being staged, so that another one can begin.
+
+        Its messages are void: no queue has them. A body of large ones that no other message refers
+        to is the caller's again, as before the `publish`: `take_done_large` never names it. Its
+        acknowledgements have not happened: a message that a consumer held is held by it again, one
+        that was set aside or deliverable is so again. It needs no room in the journal.
+
+        Durability: nothing of the transaction counts, whatever of it is in the journal: members
+        without their COMMIT are void. A ROLLBACK record says so if there were any.
         """
 
     # --- consumers --------------------------------------------------------------------------------

@@ -352,6 +352,13 @@ class NativeCore(
             lib.vespiary_core_begin(self._core, transaction, size_bytes, records, branch), "begin"
         )
 
+    def abort(self, transaction: int) -> None:
+        """See `Core.abort`.
+
+        Durability: nothing of the transaction counts, whatever of it is in the journal.
+        """
+        check(lib.vespiary_core_abort(self._core, transaction), "abort")
+
     def commit(self, transaction: int) -> None:
         """See `Core.commit`."""
         check(lib.vespiary_core_commit(self._core, transaction), "commit")

@@ -366,6 +366,7 @@ class MemoryBroker:
                 scheduled=0,
                 delayed=35,
                 dead_kept=36,
+                unmovable=38,
                 unreadable_parts=37,
             ),
             slow_consumers=SlowConsumerStatistics(detected=3, killed=2),

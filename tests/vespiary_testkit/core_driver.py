@@ -569,6 +569,7 @@ class TransactionCalls:
 
     random: random.Random
     core: Any
+    queues: dict[int, bool]
     consumers: dict[int, int]
     given: list[tuple[int, int]]
     last_transaction: int
@@ -584,6 +585,7 @@ class TransactionCalls:
         members = pick.randint(0, 12)
         is_branch = pick.random() < 0.5
         size = pick.choice([1000, 30_000, 31_000 * members])
+        before = self.standing()
         self.core.begin(name, size, members * 3, branch=is_branch)
         for _ in range(members):
             try:
@@ -599,6 +601,10 @@ class TransactionCalls:
                     self.publish(name)
             except (NoRoom, ValueError):
                 pass  # both said the same
+        if pick.random() < 0.3:
+            self.core.abort(name)
+            assert self.standing() == before
+            return
         data = pick.randbytes(pick.choice([0, 20, 300]))
         end = partial(self.core.prepare, name, data) if is_branch else None
         end = end or partial(self.core.commit, name)
@@ -608,6 +614,14 @@ class TransactionCalls:
             self.add_file()
             self.flush()
             end()
+
+    def standing(self) -> object:
+        """Return what an abort must leave as it was; `next` may have gone past what came back."""
+        queues = [
+            self.core.queue_statistics(queue)._replace(next=0, head=0) for queue in self.queues
+        ]
+        held = [sorted(self.core.held(consumer)) for consumer in self.consumers]
+        return queues, held, self.core.live_large(), self.core.branches()
 
     def resolve(self) -> None:
         """End a prepared branch, or try to."""

@@ -22,6 +22,7 @@ from vespiary_testkit.mutant_pages import NATIVE_PAGES, PYTHON_PAGES
 from vespiary_testkit.mutant_protocols import NATIVE_PROTOCOLS, PYTHON_PROTOCOLS
 from vespiary_testkit.mutant_sequences import NATIVE_SEQUENCES
 from vespiary_testkit.mutant_streams import NATIVE_STREAMS, PYTHON_STREAMS
+from vespiary_testkit.mutant_transactions import NATIVE_TRANSACTIONS, PYTHON_TRANSACTIONS
 
 _STORE: Final = "broker/vespiary_broker/store/"
 _T: Final = "tests/unit/vespiary_broker/store/"
@@ -592,8 +593,8 @@ NATIVE: Final[tuple[Mutant, ...]] = (
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *(PYTHON + PYTHON_BRANCHES + PYTHON_INSPECTION + PYTHON_MEMORY),
     *(PYTHON_ORDER + PYTHON_PAGES + PYTHON_ENGINE + PYTHON_OWNERSHIP),
-    *(PYTHON_PROTOCOLS + PYTHON_STREAMS + PYTHON_CONNECTIONS),
+    *(PYTHON_PROTOCOLS + PYTHON_STREAMS + PYTHON_CONNECTIONS + PYTHON_TRANSACTIONS),
     *(NATIVE + NATIVE_BRANCHES + NATIVE_INSPECTION + NATIVE_MEMORY),
     *(NATIVE_ORDER + NATIVE_PAGES + NATIVE_PROTOCOLS + NATIVE_STREAMS),
-    *NATIVE_SEQUENCES,
+    *(NATIVE_SEQUENCES + NATIVE_TRANSACTIONS),
 )

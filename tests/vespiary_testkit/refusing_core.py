@@ -15,6 +15,7 @@ class RefusingCore:
 
     Attributes:
         refusals: How often a method is refused from now on, by its name.
+        failures: What a method raises from now on, by its name, given its arguments; None: nothing.
         calls: Calls that were handed on, by name.
 
     Args:
@@ -23,6 +24,7 @@ class RefusingCore:
 
     def __init__(self, core: Core) -> None:
         self.refusals: Counter[str] = Counter()
+        self.failures: dict[str, Callable[..., Exception | None]] = {}
         self.calls: Counter[str] = Counter()
         self._core = core
 
@@ -34,5 +36,8 @@ class RefusingCore:
         if self.refusals[name] > 0:
             self.refusals[name] -= 1
             raise NoRoom(f"the test has {name} refused")
+        failure = self.failures[name](*arguments) if name in self.failures else None
+        if failure is not None:
+            raise failure
         self.calls[name] += 1
         return method(*arguments, **named)

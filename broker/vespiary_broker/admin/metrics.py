@@ -372,6 +372,11 @@ def _fates(fates: statistics_records.Fates) -> Iterator[Metric]:
             "How often messages stayed after too many deliveries: they have nowhere to go.",
             fates.dead_kept,
         ),
+        (
+            "messages_unmovable",
+            "How often messages could not be moved and are delivered again: the log says why.",
+            fates.unmovable,
+        ),
         ("messages_expired", "Expired messages moved to an expiry address.", fates.expired),
         (
             "messages_expired_dropped",

@@ -188,6 +188,7 @@ class Queue(QueueKindShown, frozen=True):
         added: Messages that came in.
         acknowledged: Messages that were acknowledged.
         redelivered: Messages that were given back.
+        unmovable: How often messages could not be moved elsewhere and are delivered again.
         live_bytes: Bytes of the messages in it.
         state: `idle` without messages, `running`, or the reason why it is not moving.
         stall: Why it is not moving; null: it is, or it has nothing to give.
@@ -219,6 +220,7 @@ class Queue(QueueKindShown, frozen=True):
     added: int
     acknowledged: int
     redelivered: int
+    unmovable: int
     live_bytes: int
     state: str
     stall: Stall | None

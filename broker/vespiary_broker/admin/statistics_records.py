@@ -37,6 +37,7 @@ class Fates(records.Record, frozen=True):
         dead_dropped: Messages dropped after too many deliveries.
         expired: Expired messages that were moved to the expiry address.
         dead_kept: How often messages stayed after too many deliveries: they had nowhere to go.
+        unmovable: How often messages could not be moved and are delivered again.
         unreadable_parts: Parts of files that cannot be read: nothing expires or is moved there.
         expired_dropped: Expired messages that were dropped.
         scheduled: Messages that wait for their time now.
@@ -48,6 +49,7 @@ class Fates(records.Record, frozen=True):
     expired: int
     expired_dropped: int
     dead_kept: int
+    unmovable: int
     unreadable_parts: int
     scheduled: int
     delayed: int

@@ -109,6 +109,7 @@ class QueueState(QueueKind):
         added: Messages that ever came in since the start.
         acknowledged: Messages that were acknowledged since the start.
         redelivered: Messages that were given back since the start.
+        unmovable: How often messages could not be moved elsewhere and are delivered again.
         live_bytes: Bytes of the messages in it.
         stall: Why it is not moving; None: it is, or it is empty.
     """
@@ -143,6 +144,7 @@ class QueueState(QueueKind):
     added: int
     acknowledged: int
     redelivered: int
+    unmovable: int = 0
     live_bytes: int
     stall: Stall | None = None
 
@@ -349,6 +351,7 @@ def queue_state(engine: Engine, queue: Queue, stalls: Stalls | None = None) -> Q
         added=counters.added - queue.departed(CHANGED),
         acknowledged=counters.acknowledged - queue.departed_in_all,
         redelivered=counters.redelivered,
+        unmovable=queue.unmovable,
         live_bytes=counters.live_bytes,
         stall=None if stalls is None else stalls.why(queue),
         **asdict(queue.kind),

@@ -66,6 +66,7 @@ class FateStatistics:
         scheduled: Messages that wait for their time now.
         delayed: Messages that wait for their redelivery delay now.
         dead_kept: How often messages stayed after too many deliveries: they had nowhere to go.
+        unmovable: How often messages could not be moved and are delivered again.
         unreadable_parts: Parts of files that cannot be read: nothing expires or is moved there.
     """
 
@@ -76,6 +77,7 @@ class FateStatistics:
     scheduled: int
     delayed: int
     dead_kept: int
+    unmovable: int
     unreadable_parts: int
 
 
@@ -387,5 +389,6 @@ class Fates:
             scheduled=len(self.schedule.waiting),
             delayed=len(self.redelivery.delayed),
             dead_kept=self.mover.kept[Reason.DELIVERIES],
+            unmovable=self.mover.unmovable.total(),
             unreadable_parts=len(self.mover.unreadable),
         )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from vespiary_broker.engine.core import Core
+from vespiary_broker.engine.open_transaction import aborted_on_failure
 from vespiary_broker.engine.publishing import Target
 from vespiary_broker.engine.queues import Consumer, Queue
 from vespiary_broker.engine.registry import Registry
@@ -20,6 +21,7 @@ from vespiary_broker.engine.transactions import (
     check_size,
     most_places,
     publish,
+    settle_body,
 )
 
 _NOTE_BYTES = 64
@@ -97,17 +99,20 @@ def stage_jointly(
     number = secrets.randbits(63) + 1
     begin_staging(core, registry, number, size_bytes + _NOTE_BYTES, records)
     placed = 0
-    if message is not None:
-        placed = publish(core, registry.large_bodies, *message, transaction=number)
     sequences = []
-    for act in acts:
-        if isinstance(act, Note):
-            sequences.append(_write(core, registry, act, number))
-        elif isinstance(act, End):
-            core.finish(act.queue.id, list(act.sequences), transaction=number)
-        elif act.consumer.is_open:
-            core.acknowledge(act.consumer.handle, act.sequence, transaction=number)
-    core.commit(number)
+    with aborted_on_failure(core, number):
+        if message is not None:
+            placed = publish(core, registry.large_bodies, *message, transaction=number)
+        for act in acts:
+            if isinstance(act, Note):
+                sequences.append(_write(core, registry, act, number))
+            elif isinstance(act, End):
+                core.finish(act.queue.id, list(act.sequences), transaction=number)
+            elif act.consumer.is_open:
+                core.acknowledge(act.consumer.handle, act.sequence, transaction=number)
+        core.commit(number)
+    if message is not None:
+        settle_body(registry.large_bodies, message[0], placed)
     return placed, sequences
 
 

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, Protocol
 
 from vespiary_broker.engine.core import Core, LargeBody, MessageView, NoRoom
 from vespiary_broker.engine.message_times import MessageTimes, expiry, stamp
+from vespiary_broker.engine.open_transaction import aborted_on_failure
 from vespiary_broker.engine.original_headers import moved_properties, returned_properties
 from vespiary_broker.engine.pending_sequences import PendingSequences
 from vespiary_broker.engine.property_lines import is_escaped, value_of
@@ -40,6 +41,8 @@ _DROP_AT_ONCE: Final = 512
 _DROPS_A_MOVE: Final = 8
 _TURN_MOVES: Final = 64
 _LATER_MS: Final = 1000
+_SILENT_MS: Final = 60_000
+_TOO_LARGE: Final = "its record has no room for another place"
 _PROPERTIES_BYTES_MAX: Final = 65535
 _NOTES_MAX: Final = 65_536
 _PRIORITY: Final = 4
@@ -173,6 +176,7 @@ class Mover:
         moved: Messages moved, by reason.
         dropped: Messages dropped, by reason.
         kept: Messages that are delivered again since they have nowhere to go, by reason.
+        unmovable: How often messages could not be moved and are delivered again, by reason.
         unreadable: Parts of files that no message can be moved out of.
         places: Decides where they go; set by who puts the engine together.
         keep: Has a message delivered again, given how often it was; set likewise.
@@ -198,9 +202,10 @@ class Mover:
         self.moved: Counter[Reason] = Counter()
         self.dropped: Counter[Reason] = Counter()
         self.kept: Counter[Reason] = Counter()
+        self.unmovable: Counter[Reason] = Counter()
         self.unreadable = UnreadableParts()
         self.places: Places | None = None
-        self.keep: Callable[[Queue, int, int], None] = self._put_back
+        self.keep: Callable[[Queue, int, int, int], None] = self._put_back
         self.on_no_room: Callable[[], None] = lambda: None
         self._core = core
         self._room_bytes = transaction_room_bytes
@@ -212,6 +217,7 @@ class Mover:
         self._active: dict[_Key, None] = {}  # what does not wait; those that come next come first
         self._counts: Counter[int] = Counter()  # works of each queue
         self._told: set[tuple[int, Reason]] = set()
+        self._silent_until_ms: dict[int, int] = {}
         self._notes: dict[tuple[int, int], bytes] = {}
         self._retry_ms: int | None = None
 
@@ -273,6 +279,7 @@ class Mover:
                 self._active.pop(key, None)
         for key_of_note in [key for key in self._notes if key[0] == queue_id]:
             del self._notes[key_of_note]
+        self._silent_until_ms.pop(queue_id, None)
         for reason in Reason:
             self._told.discard((queue_id, reason))
 
@@ -360,11 +367,11 @@ class Mover:
     def _keep_one(self, work: _Work, sequence: int, deliveries: int) -> None:
         self.kept[work.reason] += 1
         if work.reason is Reason.RETRIED:
-            self._put_back(work.queue, sequence, deliveries)
+            self._put_back(work.queue, sequence, deliveries, 0)
         else:
-            self.keep(work.queue, sequence, deliveries)
+            self.keep(work.queue, sequence, deliveries, 0)
 
-    def _put_back(self, queue: Queue, sequence: int, _deliveries: int) -> None:
+    def _put_back(self, queue: Queue, sequence: int, _deliveries: int, _least_ms: int) -> None:
         self._core.put_back(queue.id, sequence)
 
     def _drop(self, work: _Work) -> bool:
@@ -441,30 +448,87 @@ class Mover:
         size_bytes = sum(len(each.properties) + len(each.body) for each in gathered)
         records = len(gathered) * (1 + max(1, place.route.places_max))
         if transaction_bytes(size_bytes, records) > self._room_bytes:
-            self._move_alone(work, gathered[0], done)
+            self._move_alone(work, place, gathered[0], done)
             return True
+        try:
+            self._stage(work, place, gathered, done)
+        except ValueError:
+            self._move_one_by_one(work, place, gathered, done)
+        return True
+
+    def _stage(self, work: _Work, place: Place, gathered: list[_Gathered], done: set[int]) -> None:
+        """Stage messages at their new place and their end here as one transaction.
+
+        Raises:
+            NoRoom: The journal has none now; nothing was changed.
+            ValueError: The core does not take a message; nothing was changed.
+
+        Durability: after any crash all of them are at their new place, or none of them.
+        """
         number = secrets.randbits(63) + 1
-        self._core.begin(number, size_bytes, records)
-        for each in gathered:
-            self._publish(each, number)
+        size_bytes = sum(len(each.properties) + len(each.body) for each in gathered)
         sequences = [each.view.sequence for each in gathered]
-        self._core.finish(work.queue.id, sequences, transaction=number)
-        self._core.commit(number)
+        self._core.begin(number, size_bytes, len(gathered) * (1 + max(1, place.route.places_max)))
+        with aborted_on_failure(self._core, number):
+            for each in gathered:
+                self._publish(each, number)
+            self._core.finish(work.queue.id, sequences, transaction=number)
+            self._core.commit(number)
         done.update(sequences)
         for sequence in sequences if self._notes else ():
             self._notes.pop((work.queue.id, sequence), None)
         self.moved[work.reason] += len(gathered)
         work.queue.count_departed(work.reason, len(gathered))
         work.queue.note_left(_GAPS[work.reason], sequences)
-        return True
 
-    def _move_alone(self, work: _Work, one: _Gathered, done: set[int]) -> None:
+    def _move_one_by_one(
+        self, work: _Work, place: Place, gathered: list[_Gathered], done: set[int]
+    ) -> None:
+        """Move those of a batch that can be moved: one that cannot does not keep the others."""
+        for each in gathered:
+            try:
+                self._stage(work, place, [each], done)
+            except ValueError as error:
+                done.add(each.view.sequence)
+                self._return(work, place, each.view, str(error))
+
+    def _return(self, work: _Work, place: Place, view: MessageView, why: str) -> None:
+        """Have a message delivered again that cannot be moved; say so once a minute."""
+        self.unmovable[work.reason] += 1
+        work.queue.unmovable += 1
+        self._notes.pop((work.queue.id, view.sequence), None)
+        if work.reason is Reason.RETRIED:
+            self._put_back(work.queue, view.sequence, view.deliveries, 0)
+        else:
+            # An expired one comes back as soon as somebody looks at it.
+            least_ms = _SILENT_MS if work.reason is Reason.EXPIRED else _LATER_MS
+            self.keep(work.queue, view.sequence, view.deliveries, least_ms)
+        now_ms = self._steady_ms()
+        if now_ms < self._silent_until_ms.get(work.queue.id, now_ms):
+            return
+        self._silent_until_ms[work.queue.id] = now_ms + _SILENT_MS
+        log.error(
+            "messages cannot be moved and are delivered again: consume or remove them, or give them"
+            " another place to go queue=%s to=%s sequence=%d unmovable=%d reason=%r",
+            work.queue.name,
+            work.to or place.address,
+            view.sequence,
+            work.queue.unmovable,
+            why,
+        )
+
+    def _move_alone(self, work: _Work, place: Place, one: _Gathered, done: set[int]) -> None:
         """Move a message that fits no transaction.
 
         It is published first, so a crash in between leaves it in both places rather than in none.
         Without room for its end it is not published again: that is tried on its own then.
         """
-        self._publish(one, 0)
+        try:
+            self._publish(one, 0)
+        except ValueError as error:
+            done.add(one.view.sequence)
+            self._return(work, place, one.view, str(error))
+            return
         work.published = one.view.sequence
         done.add(one.view.sequence)
         self._end_published(work)
@@ -532,8 +596,8 @@ class Mover:
             if not self._fits(properties, body, place):
                 properties = view.properties
                 if not self._fits(properties, body, place):
-                    self._tell_too_large(work, view)
                     done.add(sequence)
+                    self._return(work, place, view, _TOO_LARGE)
                     continue
             size_bytes += len(properties) + len(body)
             if found and size_bytes > self._batch_bytes:
@@ -578,13 +642,4 @@ class Mover:
         size_bytes += len(properties) + len(body)
         return (
             size_bytes <= self._core.record_bytes_max and len(properties) <= _PROPERTIES_BYTES_MAX
-        )
-
-    def _tell_too_large(self, work: _Work, view: MessageView) -> None:
-        """Say that a message stays, since no record holds it with its new place."""
-        log.error(
-            "a message cannot be moved, since it has no room for another place in its record; it "
-            "stays set aside until the next start queue=%s sequence=%d",
-            work.queue.name,
-            view.sequence,
         )

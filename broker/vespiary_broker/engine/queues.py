@@ -174,6 +174,7 @@ class Queue:
         delivered: Messages given to consumers since the start, again those that came back.
         departures: Messages that left it by no consumer since the start, by reason; None: none.
         departures_of_all: The same of all queues together: those of the registry that has it.
+        unmovable: How often its messages could not be moved and are delivered again.
         attempts_max: `max-delivery-attempts` as of its latest consumer; 0: any number.
         stream: The stream that reads it, which no consumer may; None: there is none.
         unfiltered_below: Of a queue that takes only what its user may consume: the sequence below
@@ -207,6 +208,7 @@ class Queue:
     delivered: int = 0
     departures: dict[str, int] | None = None
     departures_of_all: Counter[str] = field(default_factory=Counter)
+    unmovable: int = 0
     attempts_max: int = 0
     stream: Stream | None = None
     unfiltered_below: int = 0

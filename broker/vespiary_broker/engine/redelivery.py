@@ -177,16 +177,17 @@ class Redelivery:
             due_ms = now_ms + redelivery_delay_ms(settings, deliveries, self._chance())
             self.delayed.add_late(due_ms, queue.id, sequence, now_ms)
 
-    def keep(self, queue: Queue, sequence: int, deliveries: int) -> None:
+    def keep(self, queue: Queue, sequence: int, deliveries: int, least_ms: int = 0) -> None:
         """Have a message that is set aside delivered again, after a delay: it has nowhere to go.
 
         Args:
             queue: Its queue.
             sequence: Its sequence there.
             deliveries: How often it was given out and came back.
+            least_ms: It waits for so long at least.
         """
         settings = self._settings_for(queue.address.name)
-        wait_ms = kept_delay_ms(settings, deliveries)
+        wait_ms = max(kept_delay_ms(settings, deliveries), least_ms)
         if not wait_ms:
             self._core.put_back(queue.id, sequence)
             return

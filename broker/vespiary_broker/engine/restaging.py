@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 from vespiary_broker.engine.core import Core, LargeBody, MessageView
 from vespiary_broker.engine.message_times import NO_TIMES, MessageTimes, read_times, stamp
+from vespiary_broker.engine.open_transaction import aborted_on_failure
 from vespiary_broker.engine.original_headers import acquired_properties, moved_properties
 from vespiary_broker.engine.property_lines import (
     is_escaped,
@@ -228,24 +229,25 @@ class Restager:
             self._source.take_in(sequences)
         number = secrets.randbits(63) + 1
         self._core.begin(number, size_bytes, 2 * len(batch))
-        for handle, message in batch:
-            times = read_times(message.properties)
-            self._core.publish(
-                handle,
-                message.properties,
-                message.body,
-                persistent=message.is_persistent,
-                protocol=message.view.protocol,
-                priority=message.priority,
-                escaped=message.is_escaped,
-                large=message.view.is_large,
-                special=times != NO_TIMES or message.is_ordered,
-                transaction=number,
-            )
+        with aborted_on_failure(self._core, number):
+            for handle, message in batch:
+                times = read_times(message.properties)
+                self._core.publish(
+                    handle,
+                    message.properties,
+                    message.body,
+                    persistent=message.is_persistent,
+                    protocol=message.view.protocol,
+                    priority=message.priority,
+                    escaped=message.is_escaped,
+                    large=message.view.is_large,
+                    special=times != NO_TIMES or message.is_ordered,
+                    transaction=number,
+                )
+            if not self._rewrite.is_copy:
+                self._core.finish(self._queue.id, sequences, transaction=number)
+            self._core.commit(number)
         if not self._rewrite.is_copy:
-            self._core.finish(self._queue.id, sequences, transaction=number)
             self._queue.note_left(GapReason.MOVED, sequences)
-        self._core.commit(number)
-        if not self._rewrite.is_copy:
             is_same = self._rewrite.target is self._queue
             self._queue.count_departed(CHANGED if is_same else MOVED, len(batch))

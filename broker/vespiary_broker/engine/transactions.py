@@ -17,6 +17,7 @@ from vespiary_broker.engine.core import AckMode, Core, LargeBody, NoRoom, NoSequ
 from vespiary_broker.engine.duplicates import DuplicateIds, member_of
 from vespiary_broker.engine.large_bodies import LargeBodies, reference_of
 from vespiary_broker.engine.names import Destination
+from vespiary_broker.engine.open_transaction import aborted_on_failure
 from vespiary_broker.engine.original_headers import unrouted_properties
 from vespiary_broker.engine.property_lines import is_escaped
 from vespiary_broker.engine.publishing import Target, find_target, make_target
@@ -141,6 +142,8 @@ def publish(
 ) -> int:
     """Stage a message; a large body is the core's from then on, or removed if nobody wants it.
 
+    In a transaction the body stays the caller's: `settle_body` is for behind its commit.
+
     Returns:
         The number of its places.
 
@@ -171,13 +174,23 @@ def publish(
         )
     except NoSequenceLeft as error:
         raise LimitExceeded(f"the message is rejected: {error}") from error
+    if not transaction:
+        settle_body(bodies, message, places)
+    return places
+
+
+def settle_body(bodies: LargeBodies | None, message: Outgoing, places: int) -> None:
+    """Hand the large body of a staged message to the core, or remove it if nobody wants it.
+
+    A transaction that is given up has no message, so its bodies are settled behind its commit: what
+    is not committed is its caller's, to be staged again or removed.
+    """
     if message.large is None or bodies is None:
-        return places
+        return
     if places:
         bodies.adopt(message.large)
     else:
         bodies.remove([message.large.large_id])
-    return places
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,9 +452,11 @@ def stage_branch(
     sends, records = _plan(core, registry, transaction)
     size_bytes = len(data) + sum(send.size_bytes for send, _ in sends)
     begin_staging(core, registry, number, size_bytes, records, is_branch=True)
-    _publish(core, registry.large_bodies, sends, number)
-    _acknowledge(core, transaction.acknowledgements, number)
-    block = core.prepare(number, data)
+    with aborted_on_failure(core, number):
+        placed = _publish(core, registry.large_bodies, sends, number)
+        _acknowledge(core, transaction.acknowledgements, number)
+        block = core.prepare(number, data)
+    _settle(registry.large_bodies, sends, placed)
     _see(transaction.acknowledgements)
     return block
 
@@ -465,6 +480,13 @@ def _publish(
     core: Core, bodies: LargeBodies | None, sends: list[tuple[Outgoing, Target]], number: int
 ) -> list[int]:
     return [publish(core, bodies, send, target, transaction=number) for send, target in sends]
+
+
+def _settle(
+    bodies: LargeBodies | None, sends: list[tuple[Outgoing, Target]], placed: list[int]
+) -> None:
+    for (send, _), places in zip(sends, placed, strict=True):
+        settle_body(bodies, send, places)
 
 
 def _acknowledge(core: Core, acknowledgements: list[Acknowledgement], number: int) -> None:
@@ -525,13 +547,15 @@ def _stage(
     size_bytes = sum(send.size_bytes for send, _ in sends)
     size_bytes += sum(len(member[0]) for _, member in members if member is not None)
     begin_staging(core, registry, number, size_bytes, records + len(members))
-    placed = _publish(core, registry.large_bodies, sends, number)
-    if 0 in placed:  # what no queue accepted may be sent again, with the same id
-        kept = [send for (send, _), places in zip(sends, placed, strict=True) if places]
-        members = _members(duplicates, kept, number)
-    entered = [(record, _append_member(core, member)) for record, member in members]
-    _acknowledge(core, acknowledgements, number)
-    core.commit(number)
+    with aborted_on_failure(core, number):
+        placed = _publish(core, registry.large_bodies, sends, number)
+        if 0 in placed:  # what no queue accepted may be sent again, with the same id
+            kept = [send for (send, _), places in zip(sends, placed, strict=True) if places]
+            members = _members(duplicates, kept, number)
+        entered = [(record, _append_member(core, member)) for record, member in members]
+        _acknowledge(core, acknowledgements, number)
+        core.commit(number)
+    _settle(registry.large_bodies, sends, placed)
     duplicates.enter(entered)
     _see(acknowledgements)
     for acknowledgement in acknowledgements:

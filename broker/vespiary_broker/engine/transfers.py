@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from vespiary_broker.engine.core import Core, LargeBody
 from vespiary_broker.engine.duplicates import DuplicateIds, member_of
 from vespiary_broker.engine.large_bodies import reference_of
+from vespiary_broker.engine.open_transaction import aborted_on_failure
 from vespiary_broker.engine.original_headers import acquired_properties
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.registry import Registry
@@ -174,21 +175,22 @@ class TransferIntake:
         records = len(fresh) * (1 + max(1, places)) + len(members)
         self._check(sent, size_bytes, records, places)
         self._core.begin(number, size_bytes, records)
-        for one, handle, message in zip(fresh, handles, sent, strict=True):
-            self._core.publish(
-                handle,
-                message.properties,
-                message.body,
-                persistent=message.is_persistent,
-                protocol=one.protocol,
-                priority=one.priority,
-                escaped=message.is_escaped,
-                large=large is not None,
-                special=bool(one.flags & TransferFlag.SPECIAL),
-                transaction=number,
-            )
-        entered = [(record, self._append(member)) for record, member in members]
-        self._core.commit(number)
+        with aborted_on_failure(self._core, number):
+            for one, handle, message in zip(fresh, handles, sent, strict=True):
+                self._core.publish(
+                    handle,
+                    message.properties,
+                    message.body,
+                    persistent=message.is_persistent,
+                    protocol=one.protocol,
+                    priority=one.priority,
+                    escaped=message.is_escaped,
+                    large=large is not None,
+                    special=bool(one.flags & TransferFlag.SPECIAL),
+                    transaction=number,
+                )
+            entered = [(record, self._append(member)) for record, member in members]
+            self._core.commit(number)
         self._duplicates.enter(entered)
         if large is not None and self._registry.large_bodies is not None:
             self._registry.large_bodies.adopt(large)

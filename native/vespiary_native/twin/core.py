@@ -397,6 +397,13 @@ class TwinCore(
         """See `abc.Core.commit`."""
         self._staging.commit(transaction)
 
+    def abort(self, transaction: int) -> None:
+        """See `abc.Core.abort`.
+
+        Durability: nothing of the transaction counts, whatever of it is in the journal.
+        """
+        self._staging.abort(transaction)
+
     # --- prepared branches ------------------------------------------------------------------------
     def prepare(self, transaction: int, data: bytes) -> int:
         """See `abc.Core.prepare`.

@@ -319,7 +319,7 @@ def acknowledge(staging: Staging, consumer: Consumer, sequence: int) -> int:
     is_alone = consumer.mode is not AckMode.CLIENT
     covered = (sequence,) if is_alone else tuple(consumer.held_up_to(sequence))
     for one in covered:
-        block = staging.finish(queue, one, held[one])
+        block = staging.finish(queue, one, held[one], consumer)
         del held[one]
         queue.taken.discard(one)
         queue.delivering -= 1

@@ -184,7 +184,7 @@ class TwinInspection(Tables):
         if sequence not in by.held:
             return 0
         queue = by.queue
-        self._staging.finish(queue, sequence, by.held[sequence])
+        self._staging.finish(queue, sequence, by.held[sequence], by)
         del by.held[sequence]
         queue.taken.discard(sequence)
         queue.delivering -= 1

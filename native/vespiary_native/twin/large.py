@@ -53,6 +53,15 @@ class LargeMessages:
             del self._live[message.body.large_id]
             self._done.append(message)
 
+    def void(self, queue: Queue, sequence: int) -> None:
+        """Forget a place that an aborted transaction added; its body may be nobody's again."""
+        message = queue.large.pop(sequence, None)
+        if message is None:
+            return
+        message.places -= 1
+        if not message.places:
+            del self._live[message.body.large_id]
+
     def committed(self, block: int) -> None:
         """Note where the COMMIT stands that some wait for."""
         for message in (*self._live.values(), *self._done):

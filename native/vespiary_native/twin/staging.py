@@ -7,11 +7,14 @@ by the scanner.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections import deque
-from typing import Final
+from enum import Enum, auto
+from typing import Final, NamedTuple
 
 from vespiary_codec.checksum import crc32c
+from vespiary_codec.journal.branch import RollbackRecord
 from vespiary_codec.journal.large_reference import REFERENCE_BYTES
 from vespiary_codec.journal.record import (
     ACK,
@@ -37,6 +40,7 @@ from vespiary_native.twin.image import PAGE, Image, JournalFile, Slab
 from vespiary_native.twin.large import LargeMessages
 from vespiary_native.twin.state import (
     Connection,
+    Consumer,
     Message,
     Note,
     Queue,
@@ -55,6 +59,25 @@ _SPECIAL: Final = RecordFlag.SPECIAL.value
 _VOLATILE: Final = RecordFlag.VOLATILE.value
 PROPERTIES_BYTES_MAX: Final = 65535
 PLACES_MAX: Final = 65535
+
+
+class Kind(Enum):
+    """What a place of the open transaction is: added, or where it was before its end."""
+
+    ADDED = auto()
+    READY = auto()
+    RETURNED = auto()
+    ASIDE = auto()
+    HELD = auto()
+    TAKEN = auto()  # held, and at `next` or behind it
+
+
+class Staged(NamedTuple):
+    """A place of the transaction that is being staged."""
+
+    queue: Queue
+    sequence: int
+    kind: Kind
 
 
 class Staging:
@@ -106,6 +129,8 @@ class Staging:
         self._members = 0
         self._transaction_queues: dict[Queue, None] = {}
         self._transaction_files: set[JournalFile] = set()
+        self._staged: list[Staged] = []
+        self._held_before: dict[Consumer, dict[int, Message]] = {}
 
     # --- adding -----------------------------------------------------------------------------------
     def add(
@@ -213,6 +238,7 @@ class Staging:
         self.accounts.enter(queue.account, message)
         if self.transaction:
             self._transaction_queues[queue] = None
+            self._staged.append(Staged(queue, sequence, Kind.ADDED))
             if self.branch is not None:
                 queue.reserved.add(sequence)
                 queue.added -= 1
@@ -258,8 +284,12 @@ class Staging:
         """Whether what happens to a message of a queue is journalled."""
         return queue.is_durable and message[0].file is not None and not message[4] & _VOLATILE
 
-    def finish(self, queue: Queue, sequence: int, message: Message) -> int:
+    def finish(
+        self, queue: Queue, sequence: int, message: Message, by: Consumer | None = None
+    ) -> int:
         """Journal that a message is done, and let it go; return the record's block, 0 without one.
+
+        In a transaction it is locked, and let go by the COMMIT. `by` is the consumer that holds it.
 
         Raises:
             NoRoom: No slab or no file for the record; nothing was changed.
@@ -278,9 +308,11 @@ class Staging:
             if own is not file and own is not None:
                 own.cancels.add(file)
             block = blocks.sequence
-        if self.branch is not None:
-            record_file = self.blocks.slab.file if block else None
-            self.branch.members.append(Member(queue.queue_id, sequence, True, record_file))
+        if self.transaction:
+            if self.branch is not None:
+                record_file = self.blocks.slab.file if block else None
+                self.branch.members.append(Member(queue.queue_id, sequence, True, record_file))
+            self._staged.append(Staged(queue, sequence, self._kind_of(queue, sequence, by)))
             queue.locked.add(sequence)
             return block
         del queue.entries[sequence]
@@ -481,13 +513,14 @@ class Staging:
         self._members += 1
 
     def abandon(self) -> set[JournalFile]:
-        """Give up a transaction that has changed no queue; return the files that it touched.
+        """Forget the transaction, but not what it did to queues; return the files that it touched.
 
         Its members are void, unless a PREPARE record was staged for them.
         """
         files = self._transaction_files
         self._transaction_files = set()
         self.transaction = 0
+        self.branch = None
         return files
 
     def commit(self, transaction: int) -> None:
@@ -500,7 +533,72 @@ class Staging:
         blocks.append(encode_record(CommitRecord(transaction, self._members, self._digest)))
         own = blocks.slab.file
         assert own is not None
+        for queue, sequence, kind in self._staged:
+            if kind is not Kind.ADDED:
+                queue.locked.discard(sequence)
+                self.forget_message(queue, sequence)
+                queue.acknowledged += 1
         own.cancels |= self.end_staging() - {own}
+
+    # --- giving a transaction up ------------------------------------------------------------------
+    def _kind_of(self, queue: Queue, sequence: int, by: Consumer | None) -> Kind:
+        """Return how a message stands that is acknowledged in a transaction."""
+        if by is not None:
+            self._held_before.setdefault(by, dict(by.held))
+            return Kind.TAKEN if sequence in queue.taken else Kind.HELD
+        if sequence in queue.aside:
+            return Kind.ASIDE
+        return Kind.RETURNED if sequence in queue.returned else Kind.READY
+
+    def abort(self, transaction: int) -> None:
+        """Give up the transaction that is being staged (see `abc.Core.abort`).
+
+        Members without a COMMIT are void, so the ROLLBACK may be missing: it only spares a recovery
+        to remember them.
+        """
+        if not transaction or transaction != self.transaction:
+            raise ValueError(
+                f"transaction {transaction} cannot end: {self.transaction or 'none'} is open"
+            )
+        is_branch = self.branch is not None
+        if self._members:
+            with contextlib.suppress(NoRoom):
+                self.blocks.append(
+                    encode_record(RollbackRecord(transaction, self._members, self._digest))
+                )
+                self.blocks.mark_urgent()
+        self.abandon()
+        for one in reversed(self._staged):
+            if one.kind is not Kind.ADDED:
+                self._undo_acknowledgement(one)
+                continue
+            one.queue.reserved.discard(one.sequence)
+            self.large.void(one.queue, one.sequence)
+            self.forget_message(one.queue, one.sequence)
+            one.queue.added -= not is_branch
+            one.queue.tail -= 1  # its sequence is given again
+        for consumer, held in self._held_before.items():
+            consumer.held = held
+        for one in self._staged:
+            self.queue_ready(one.queue)
+        self._forget_staged()
+
+    def _undo_acknowledgement(self, one: Staged) -> None:
+        queue, sequence, kind = one
+        queue.locked.discard(sequence)
+        if kind in (Kind.HELD, Kind.TAKEN):
+            queue.delivering += 1
+            if kind is Kind.TAKEN:
+                queue.taken.add(sequence)
+        elif kind is Kind.ASIDE:
+            queue.aside.add(sequence)
+        elif kind is Kind.RETURNED or sequence < queue.next:  # `next` went past it
+            queue.put_first(sequence)
+
+    def _forget_staged(self) -> None:
+        self._transaction_queues.clear()
+        self._staged.clear()
+        self._held_before.clear()
 
     @property
     def members_so_far(self) -> tuple[int, int]:
@@ -515,7 +613,7 @@ class Staging:
         self._notes += notes
         files = self._transaction_files
         self._transaction_files = set()
-        self._transaction_queues.clear()
+        self._forget_staged()
         self.transaction = 0
         self.large.committed(self.blocks.sequence)
         self.branch = None

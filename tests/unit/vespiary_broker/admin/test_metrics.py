@@ -84,6 +84,7 @@ async def test_figures_arrive_under_their_names():
         "slow_consumers_total": 3,
         "slow_consumers_killed_total": 2,
         "unreadable_parts": 37,
+        "messages_unmovable_total": 38,
     }
     assert {name: found[f"vespiary_{name}"] for name in fates} == fates
 

@@ -158,3 +158,35 @@ def test_what_cannot_be_read_stays_and_what_stands_behind_it_is_moved(
     assert 0 < moved < 60
     assert rig.core.queue_statistics(queue.id).aside == 60 - moved
     assert rig.engine.fates.statistics().unreadable_parts == len(mover.unreadable) > 1
+
+
+@pytest.mark.parametrize("reason", [Reason.DELIVERIES, Reason.EXPIRED])
+def test_what_the_core_does_not_take_comes_back_and_the_others_are_moved(
+    reason: Reason, caplog: pytest.LogCaptureFixture
+) -> None:
+    core = RefusingCore(open_core(slabs_max=16, record_bytes_max=490 * 1024))
+    rig = rig_with(core)
+    queue = queue_of(rig, "q")
+    for name in ("DLQ", "EXPIRED"):
+        queue_of(rig, name)
+    for body in (b"one", b"bad", b"three"):
+        rig.send("/queue/q", body)
+    rig.journal.flush()
+    leave(rig, queue, reason)
+    core.failures["publish"] = lambda route, properties, body: (
+        ValueError("the test does not take it") if body == b"bad" else None
+    )
+    with caplog.at_level(logging.ERROR):
+        for _ in range(6):
+            rig.turn()
+            rig.engine.fates.go_on()
+    place = "DLQ" if reason is Reason.DELIVERIES else "EXPIRED"
+    assert ready(rig, place) == 2
+    assert rig.engine.fates.statistics().unmovable == queue.unmovable == 1
+    assert not rig.engine.fates.mover.pending(queue.id)
+    said = [record.getMessage() for record in caplog.records if "cannot be moved" in record.msg]
+    assert len(said) == 1
+    assert "queue=q" in said[0]
+    del core.failures["publish"]
+    rig.core.begin(7, 100, 1)  # the core has no open transaction
+    rig.core.commit(7)
