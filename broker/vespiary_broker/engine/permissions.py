@@ -4,7 +4,8 @@ Owns the decision. The most specific match of `security-settings` that covers an
 alone, as in the reference system; an address that none covers is nobody's. A wildcard stands for
 many addresses, so each match that may decide about one of them has to permit what is asked for.
 Subscribers and browsers need only some of them, unless `wildcard-subscriptions` is REJECT
-(`check_subscribing`): whoever serves them has to leave out the rest (`takes_from`, `guards`).
+(`check_subscribing`): whoever serves them has to leave out the rest (`takes_from`, `guards`). Who
+makes an ANYCAST queue needs all of them: it takes the rest as well.
 Roles are looked up by the user's name, so a changed users file counts for connections that are
 open. Must never know a connection or a protocol. Asked by `publishing`, `subscriptions` and
 `registry`, where things are made and used, and by the admin API; owner: the event loop.
@@ -199,6 +200,9 @@ class Permissions:
     ) -> None:
         """Refuse to make what a user may not make.
 
+        What is ANYCAST takes everything that a wildcard covers, whoever made it, and a queue may
+        outlive its consumers: so a part of the wildcard is not enough.
+
         Args:
             user: Its name; empty is nobody.
             name: Name of the address.
@@ -209,11 +213,11 @@ class Permissions:
         Raises:
             NotPermitted: It may not.
         """
+        check = self.check if routing_type is RoutingType.ANYCAST else self.check_subscribing
         if address is None or routing_type not in address.routing_types:
-            self.check_subscribing(user, Permission.CREATE_ADDRESS, name)
+            check(user, Permission.CREATE_ADDRESS, name)
         if is_durable is not None:
-            making = queue_permission(is_made=True, is_durable=is_durable)
-            self.check_subscribing(user, making, name)
+            check(user, queue_permission(is_made=True, is_durable=is_durable), name)
 
     def _decide(self, user: str, permission: Permission, address: str) -> str | None:
         """Return `_PERMITTED`, or the match that does not permit it; empty if there is none."""

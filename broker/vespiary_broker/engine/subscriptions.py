@@ -462,6 +462,8 @@ async def _shared_queue(
             f"there is no queue {name}, and auto-create-queues is off for its address",
             cure="create the queue first",
         )
+    if kind is RoutingType.ANYCAST and not destination.is_trusted:  # it takes all of a wildcard
+        registry.permissions.check(destination.user, Permission.CONSUME, destination.address)
     return await registry.create_queue(
         name,
         destination.address,

@@ -217,6 +217,7 @@ def test_a_queue_that_gets_a_user_or_is_older_takes_what_that_user_may_have(
 def test_an_anycast_queue_of_a_wildcard_keeps_what_one_of_its_users_may_not_have() -> None:
     rig = made(hash=("alice", "bob"), secret=("alice",))
     bob, alice = rig.output(), rig.output()
+    do(rig.registry.create_queue("#", "#", RoutingType.ANYCAST))
     consumer = subscribe(rig, bob, "/queue/#", "bob")
     assert not consumer.queue.traits.is_filtered
     assert consumer.guard is not None
@@ -226,10 +227,40 @@ def test_an_anycast_queue_of_a_wildcard_keeps_what_one_of_its_users_may_not_have
     assert bodies(rig, alice) == [b"secret"]
 
 
+@pytest.mark.parametrize("text", ["/queue/#", "/queue/#::own", "/queue/open.#", "/queue/*.x"])
+def test_making_an_anycast_queue_of_a_wildcard_needs_all_that_it_covers(text: str) -> None:
+    rig = made(hash=("alice",), open_hash=("alice", "bob"))
+    name = text.removeprefix("/queue/").rpartition("::")[2]
+    if text == "/queue/open.#":
+        assert subscribe(rig, rig.output(), text, "bob").queue.name == name
+        return
+    with pytest.raises(NotPermitted):
+        subscribe(rig, rig.output(), text, "bob")
+    assert not rig.registry.queues
+    assert not rig.registry.addresses
+    alice = subscribe(rig, rig.output(), text, "alice")
+    assert subscribe(rig, rig.output(), text, "bob").queue is alice.queue
+
+
+@pytest.mark.parametrize("lacking", ["consume", "create_durable_queue", "create_address"])
+def test_an_anycast_queue_of_a_wildcard_needs_each_permission_everywhere(lacking: str) -> None:
+    rig = made(hash=("bob",))
+    less = SecuritySettings(
+        **{name: ("alice",) if name == lacking else ("bob",) for name in EVERYTHING}
+    )
+    rig.registry.permissions.replace({**rules(hash=("bob",)), "bank.#": less})
+    with pytest.raises(NotPermitted) as refusal:
+        subscribe(rig, rig.output(), "/queue/#", "bob")
+    assert "bank.#" in str(refusal.value)
+    assert not rig.registry.queues
+    assert subscribe(rig, rig.output(), "/topic/#", "bob").queue.traits.is_filtered
+
+
 def test_what_waits_for_a_user_who_may_have_it_counts_as_stalled() -> None:
     rig = made(hash=("alice", "bob"), secret=("alice",))
     stalls = Stalls(rig.engine, lambda _: 0, lambda: None)
     watch = StallWatch(rig.engine, stalls, lambda: rig.now_s)
+    do(rig.registry.create_queue("#", "#", RoutingType.ANYCAST))
     consumer = subscribe(rig, rig.output(), "/queue/#", "bob")
     publish(rig, "secret", RoutingType.ANYCAST)
     rig.turns()

@@ -252,6 +252,22 @@ async def test_a_subscription_with_wildcards_gets_what_its_user_may_have() -> No
 
 
 @run
+@pytest.mark.parametrize("to", ["/queue/news.*", "news.*", "/queue/news.*\\c\\cown"])
+async def test_an_anycast_queue_of_a_wildcard_needs_every_match(to: str) -> None:
+    rig = rigged({"#": allowed(), "news.secret": allowed("consume")})
+    registry = rig.engine.registry
+    peer = await come_in(rig)
+    frame = await answer(rig, peer, subscribe(to))
+    assert refuses(frame, "consume", "news.*", "news.secret")
+    assert not registry.queues
+    assert "news.*" not in registry.addresses
+    await registry.create_queue("own", "news.*", RoutingType.ANYCAST)
+    peer = await come_in(rig)
+    assert (await answer(rig, peer, subscribe(to))).command == "RECEIPT", "others made it"
+    await rig.close()
+
+
+@run
 async def test_a_subscription_with_wildcards_needs_every_match_where_parts_are_rejected() -> None:
     rig = rigged({"#": allowed(), "news.secret": allowed("consume")})
     rig.engine.registry.permissions.is_filtering = False

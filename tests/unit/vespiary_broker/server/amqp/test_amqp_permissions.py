@@ -256,6 +256,18 @@ async def test_a_wildcard_gives_what_its_user_may_have(
 
 
 @with_rig()
+async def test_an_anycast_queue_of_a_wildcard_needs_every_match(rig: ServerRig) -> None:
+    rule(rig, **{"news.secret": allowed("consume")})
+    reader = await client(rig)
+    source = Source(address="news.#", capabilities=(Symbol("queue"),))
+    await reader.receiver(None, credit=10, source=source)
+    (detached,) = reader.all(Detach)
+    assert detached.error is not None
+    assert "news.secret" in (detached.error.description or "")
+    assert not rig.engine.registry.queues
+
+
+@with_rig()
 async def test_a_browser_is_shown_what_its_user_may_see(rig: ServerRig) -> None:
     kind = RoutingType.MULTICAST
     registry = rig.engine.registry
