@@ -19,7 +19,7 @@ from typing import Final
 from vespiary_broker.engine.names import check_name, is_reserved
 from vespiary_broker.engine.ports import Bindings, JsonObject, Lock
 from vespiary_broker.engine.queues import Queue
-from vespiary_broker.engine.reach import Diversion, Reach, reach_of
+from vespiary_broker.engine.reach import Diversion, Passes, Reach, reach_of
 from vespiary_broker.engine.selection.selector import (
     Selector,
     compile_filter,
@@ -213,12 +213,20 @@ class Diverts:
             return list(self._reached)
         return list(self._roots.get(address, ()))
 
-    def targets_of(self, address: str) -> set[str]:
-        """Return the addresses that diverts lead messages of an address to, all the way."""
+    def targets_of(self, address: str, passes: Passes) -> set[str]:
+        """Return the addresses that diverts lead a message of an address to, all the way.
+
+        An exclusive divert that takes it leaves nothing to those beside it that are not.
+
+        Args:
+            address: The address.
+            passes: Says which filters the message passes.
+        """
         found: set[str] = set()
         open_names = [address]
         while open_names:
-            for divert in self.at(open_names.pop()):
+            taking = [each for each in self.at(open_names.pop()) if passes(each.selector)]
+            for divert in [each for each in taking if each.is_exclusive] or taking:
                 if divert.forwarding_address not in found:
                     found.add(divert.forwarding_address)
                     open_names.append(divert.forwarding_address)

@@ -6,7 +6,9 @@ restart. Where nothing is withheld there is no guard, and no queue is examined f
 end a message: one that a guard withholds stays for consumers who may have it.
 
 Which address a message came by is read from its destination, as its sender wrote it. Acceptors may
-differ in what they take off destinations; then each reading has to be permitted.
+differ in what they take off destinations; then each reading has to be permitted. What diverts lead
+to an address that the user may consume counts as well: the diverts as they are now, whose filters
+take this very message.
 
 Called by `subscriptions`, `browsing` and the server's cycle; owner: the event loop.
 """
@@ -21,6 +23,9 @@ from vespiary_broker.engine.examined import examine_anew
 from vespiary_broker.engine.names import parse_destination
 from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.engine.queues import Consumer, Queue
+from vespiary_broker.engine.selection.message_values import Extractor
+from vespiary_broker.engine.selection.selector import Selector
+from vespiary_broker.engine.turn_time import evaluation_us
 from vespiary_broker.engine.wildcards import Pattern
 from vespiary_codec.journal.page_sketch import PageSketch
 from vespiary_spec.errors import RemoteProtocolError
@@ -33,6 +38,13 @@ ADDRESSES_ALONE: Final = 2
 """Number of MQTT among the protocols of stored messages: their destinations are addresses."""
 _EVERYTHING: Final = 2**63
 _COST_US: Final = 20.0
+_NOT_KEPT: Final = frozenset(
+    (
+        "AMQDurable", "AMQSize", "AMQTimestamp",
+        "JMSDeliveryMode", "JMSTimestamp", "JMSXDeliveryCount",
+    )
+)  # fmt: skip
+"""What filters may ask for that a message in a queue does not show as it was when it was sent."""
 
 
 class Stored(Protocol):
@@ -47,8 +59,49 @@ class Stored(Protocol):
         """Number of the protocol that it was sent by."""
 
     @property
+    def priority(self) -> int:
+        """0 to 9."""
+
+    @property
+    def is_escaped(self) -> bool:
+        """Whether there are escapes in `properties`."""
+
+    @property
     def properties(self) -> bytes:
         """Its headers in canonical form."""
+
+
+class _Filters:
+    """Which filters of diverts a message has passed; one that cannot be told it has not.
+
+    Attributes:
+        cost_us: About what was spent, in microseconds.
+
+    Args:
+        message: The message.
+        address: Where it was sent to.
+    """
+
+    # What filters ask for beside headers and priority: `_NOT_KEPT`.
+    sequence = deliveries = time_ms = body_length = 0
+    is_journalled = False
+
+    def __init__(self, message: Stored, address: str) -> None:
+        self.cost_us = 0.0
+        self.priority = message.priority
+        self.is_escaped = message.is_escaped
+        self.properties = message.properties
+        self._address = address
+
+    def passes(self, selector: Selector | None) -> bool:
+        """Return whether the message has passed a filter; None is no filter."""
+        if selector is None:
+            return True
+        if not selector.names.isdisjoint(_NOT_KEPT):
+            return False
+        self.cost_us += evaluation_us(selector.cost_us, len(self.properties))
+        values = Extractor(selector.names, address=self._address).values_of(self)
+        return selector.matches(values)
 
 
 class Guard:
@@ -66,7 +119,7 @@ class Guard:
         number: Tells it from those of other permissions.
     """
 
-    __slots__ = ("_below", "_pattern", "_permission", "_registry", "_user", "text")
+    __slots__ = ("_below", "_cost_us", "_pattern", "_permission", "_registry", "_user", "text")
 
     def __init__(
         self,
@@ -79,6 +132,7 @@ class Guard:
     ) -> None:
         self.text = f"\0{number}\0{below}\0{user}"
         self._below = below
+        self._cost_us = 0.0
         self._pattern = Pattern(queue.address.name, registry.syntax)
         self._permission = permission
         self._registry = registry
@@ -86,6 +140,7 @@ class Guard:
 
     def wants(self, message: Stored) -> bool:
         """Return whether the user may have a message."""
+        self._cost_us = 0.0
         if message.sequence >= self._below:
             return True
         text = value_of(message.properties, b"destination")
@@ -93,24 +148,24 @@ class Guard:
             return False
         is_address = message.protocol == ADDRESSES_ALONE
         addresses = {text} if is_address else self._registry.guards.addresses_of(text)
-        return bool(addresses) and all(map(self._may_have, addresses))
+        return bool(addresses) and all(self._may_have(each, message) for each in addresses)
 
-    def cost_us(self, message: Stored) -> float:  # noqa: ARG002 (nearly the same for all)
-        """Return about what `wants` costs at most, in microseconds."""
-        return _COST_US
+    def cost_us(self, message: Stored) -> float:  # noqa: ARG002 (it was asked about before)
+        """Return about what the last `wants` has cost, in microseconds."""
+        return _COST_US + self._cost_us
 
     def may_match(self, sketch: PageSketch) -> bool:  # noqa: ARG002 (sketches have no addresses)
         """Return whether a message of a page may match."""
         return True
 
-    def _may_have(self, address: str) -> bool:
-        """Return whether the user may have what is sent to an address, or comes from there."""
+    def _may_have(self, address: str, message: Stored) -> bool:
+        """Return whether the user may have a message that was sent to an address."""
         if self._is_permitted(address):
             return True
-        return any(
-            self._pattern.is_match(target) and self._is_permitted(target)
-            for target in self._registry.diverts.targets_of(address)
-        )
+        filters = _Filters(message, address)
+        targets = self._registry.diverts.targets_of(address, filters.passes)
+        self._cost_us += filters.cost_us
+        return any(self._pattern.is_match(each) and self._is_permitted(each) for each in targets)
 
     def _is_permitted(self, address: str) -> bool:
         return self._registry.permissions.is_permitted(self._user, self._permission, address)

@@ -85,10 +85,12 @@ class View:
     properties: bytes
     protocol: int = 1
     sequence: int = 0
+    priority: int = 4
+    is_escaped: bool = False
 
 
-def view(text: str, protocol: int = 1) -> View:
-    return View(f"destination:{text}\n".encode(), protocol)
+def view(text: str, protocol: int = 1, headers: str = "") -> View:
+    return View(f"destination:{text}\n{headers}".encode(), protocol)
 
 
 def test_a_queue_that_users_share_gives_each_what_it_may_have() -> None:
@@ -160,6 +162,58 @@ def test_what_a_divert_leads_to_a_permitted_address_is_given() -> None:
     wanted = Divert(name="d", address="secret", forwarding_address="open")
     do(rig.registry.diverts.create(wanted))
     assert guard.wants(view("/topic/secret"))
+
+
+@pytest.mark.parametrize(
+    ("headers", "priority", "is_given"),
+    [("kind:public\n", 4, True), ("kind:secret\n", 4, False), ("", 4, False), ("", 9, True)],
+)
+def test_a_divert_counts_for_what_its_filter_takes(
+    headers: str, priority: int, *, is_given: bool
+) -> None:
+    rig = made(hash=("alice", "bob"), secret=("alice",), hop=("alice",))
+    filter_string = "kind = 'public' OR JMSPriority = 9"
+    ways = [("secret", "hop", ""), ("hop", "open", filter_string)]
+    for number, (address, target, text) in enumerate(ways):
+        wanted = Divert(
+            name=f"d{number}", address=address, forwarding_address=target, filter_string=text
+        )
+        do(rig.registry.diverts.create(wanted))
+    consumer = subscribe(rig, rig.output(), "/topic/#::shared", "alice")
+    guard = rig.registry.guards.guard_for("bob", consumer.queue)
+    assert guard is not None
+    seen = replace(view("/topic/secret", headers=headers), priority=priority)
+    assert guard.wants(seen) is is_given
+    assert guard.cost_us(seen) > 20.0, "a filter was evaluated"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "filter_string",
+    ["AMQSize < 1000", "JMSDeliveryMode = 'NON_PERSISTENT'", "NOT AMQTimestamp > 9"],
+)
+def test_a_divert_whose_filter_cannot_be_asked_again_counts_for_nothing(filter_string: str) -> None:
+    rig = made(hash=("alice", "bob"), secret=("alice",))
+    wanted = Divert(
+        name="d", address="secret", forwarding_address="open", filter_string=filter_string
+    )
+    do(rig.registry.diverts.create(wanted))
+    consumer = subscribe(rig, rig.output(), "/topic/#::shared", "alice")
+    guard = rig.registry.guards.guard_for("bob", consumer.queue)
+    assert guard is not None
+    assert not guard.wants(view("/topic/secret"))
+
+
+def test_what_an_exclusive_divert_takes_meets_no_other() -> None:
+    rig = made(hash=("alice", "bob"), secret=("alice",), hidden=("alice",))
+    rest = {"address": "secret", "forwarding_address": "open"}
+    do(rig.registry.diverts.create(Divert(name="all", **rest)))
+    rest = {"address": "secret", "forwarding_address": "hidden", "filter_string": "kind = 'a'"}
+    do(rig.registry.diverts.create(Divert(name="some", exclusive=True, **rest)))
+    consumer = subscribe(rig, rig.output(), "/topic/#::shared", "alice")
+    guard = rig.registry.guards.guard_for("bob", consumer.queue)
+    assert guard is not None
+    assert not guard.wants(view("/topic/secret", headers="kind:a\n"))
+    assert guard.wants(view("/topic/secret", headers="kind:b\n"))
 
 
 def test_who_may_have_all_has_no_guard() -> None:
