@@ -148,11 +148,16 @@ class Permissions:
         """Return whether queues that users make at an address take what these may have alone."""
         return self.is_filtering and self._syntax.is_wildcard(address)
 
+    def is_gone(self, user: str) -> bool:
+        """Return whether a user was removed: there are others, and it is none of them."""
+        users = self._users()
+        return bool(users) and user != ANONYMOUS_ROLE and user not in users
+
     def takes_from(self, user: str, address: str, *, is_durable: bool) -> bool:
         """Return whether a user's queue at a wildcard takes the messages of an address.
 
         It does where the user could have the same queue for that address alone. The queue of a
-        user who is gone takes them: others may consume there, as far as they may.
+        user who is gone takes nothing: nobody has the permissions that it was made with.
 
         Args:
             user: Who made it.
@@ -161,8 +166,8 @@ class Permissions:
         """
         if not self._matches or not self.is_filtering:
             return True
-        if user != ANONYMOUS_ROLE and user not in self._users():
-            return True
+        if user != ANONYMOUS_ROLE and not self._users():
+            return True  # without users nobody was removed
         making = queue_permission(is_made=True, is_durable=is_durable)
         return self.is_permitted(user, Permission.CONSUME, address) and self.is_permitted(
             user, making, address

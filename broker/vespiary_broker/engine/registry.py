@@ -679,6 +679,9 @@ class Registry:
     async def take_into_use(self, queue: Queue, user: str) -> None:
         """Let a user consume from a queue; one that could have an owner and has none is its now.
 
+        So is one that users share at a wildcard, if who began it was removed: it takes what the
+        user may have from now on.
+
         Args:
             queue: The queue.
             user: Who consumes; empty is nobody.
@@ -690,7 +693,8 @@ class Registry:
         """
         self.owners.check(queue, user)
         traits = queue.traits
-        if self.owners.is_adopted(queue, user):
+        is_left = traits.is_filtered and self.permissions.is_gone(traits.user)
+        if self.owners.is_adopted(queue, user) or (is_left and not is_ownable(queue)):
             traits = replace(traits, user=user)
         is_own = is_ownable(queue) and traits.user == user
         if is_own and queue.routing_type is RoutingType.MULTICAST:

@@ -8,6 +8,7 @@ import pytest
 
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.guards import Guards
+from vespiary_broker.engine.queue_traits import traits_of_user
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.stall_watch import StallWatch
 from vespiary_broker.engine.stalls import StallReason, Stalls
@@ -342,11 +343,55 @@ def test_making_and_ending_a_subscription_needs_a_part_of_the_wildcard() -> None
     assert queue.is_deleted
 
 
-def test_the_queue_of_a_user_who_is_gone_takes_everything() -> None:
-    rig = made(hash=("alice", "bob"), secret=("alice",))
+def test_the_durable_queue_of_a_user_who_is_gone_takes_nothing() -> None:
+    users = {name: user(name) for name in ("alice", "bob")}
+    rig = Rig(users=users)
+    change(rig, hash=("alice", "bob"), secret=("alice",))
+    durable = {"client_id": "c", "durable_name": "all"}
+    consumer = subscribe(rig, rig.output(), "/topic/#", "bob", **durable)
+    queue = consumer.queue
+    close_subscription(rig.core, rig.registry, consumer)
+    publish(rig, "open")
+    bob = users.pop("bob")
+    rig.registry.permissions_changed()
+    for name in ("open", "secret", "new"):
+        publish(rig, name)
+    assert rig.core.queue_statistics(queue.id).added == 1
+    users["bob"] = bob
+    rig.registry.permissions_changed()
+    for name in ("new", "secret", "newer"):
+        publish(rig, name)
+    output = rig.output()
+    subscribe(rig, output, "/topic/#", "bob", **durable)
+    assert bodies(rig, output) == [b"open", b"new", b"newer"]
+
+
+def test_who_joins_the_shared_queue_of_a_user_who_is_gone_goes_on_with_it() -> None:
+    users = {name: user(name) for name in ("alice", "bob")}
+    rig = Rig(users=users)
+    change(rig, hash=("alice", "bob"), secret=("alice",))
+    kind, traits = RoutingType.MULTICAST, traits_of_user("alice")
+    queue = do(rig.registry.create_queue("shared", "#", kind, traits=traits))
+    publish(rig, "open")
+    publish(rig, "secret")
+    del users["alice"]
+    rig.registry.permissions_changed()
+    publish(rig, "open")
+    output = rig.output()
+    consumer = subscribe(rig, output, "/topic/#::shared", "bob")
+    assert consumer.queue is queue
+    assert queue.traits.user == "bob"
+    publish(rig, "secret")
+    publish(rig, "new")
+    assert bodies(rig, output) == [b"open", b"new"]
+
+
+def test_without_users_the_queue_of_one_takes_everything() -> None:
+    rig = Rig()
+    rig.registry.permissions.replace(rules(hash=("alice",)))
     permissions = rig.registry.permissions
-    assert not permissions.takes_from("bob", "secret", is_durable=True)
     assert permissions.takes_from("carol", "secret", is_durable=True)
+    assert not permissions.takes_from("anonymous", "secret", is_durable=True)
 
 
 def test_who_may_make_no_queue_for_an_address_gets_no_copies_of_it() -> None:

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
 from vespiary_broker.app.withholding import Withholding
 from vespiary_broker.engine.guards import Guard
-from vespiary_codec.wire.mqtt import Property, Puback, Publish, ReasonCode, Suback, Subscribe
+from vespiary_broker.engine.users import User, make_user
+from vespiary_codec.wire.mqtt import (
+    Connack,
+    Connect,
+    Property,
+    Puback,
+    Publish,
+    ReasonCode,
+    Suback,
+    Subscribe,
+)
 from vespiary_codec.wire.mqtt import Subscription as Filter
 from vespiary_spec.settings import Permission, SecuritySettings
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.mqtt_rig import V5, MqttClientPeer, MqttRig
 from vespiary_testkit.rig_runner import on_rig
+from vespiary_testkit.waiting import WAIT_S
 
 NEVER = {Property.SESSION_EXPIRY_INTERVAL: 0xFFFFFFFF}
 ALL = {permission.value: ("anonymous",) for permission in Permission}
@@ -172,3 +186,40 @@ async def test_what_waits_for_the_window_is_given_no_more(rig: MqttRig) -> None:
     rule(rig, secret=allowed("consume"))
     client.send(Puback(first.packet_id))
     assert [first.topic, *await got(client)] == ["open/1", "open/2"]
+
+
+def user_of_role(name: str) -> User:
+    return replace(make_user(name, "secret", iterations=4096), roles=frozenset(("role",)))
+
+
+async def logged_in(rig: MqttRig, client_id: str, user: str) -> MqttClientPeer:
+    client = rig.client(V5)
+    login = {"user_name": user, "password": b"secret", "properties": NEVER}
+    client.send(Connect(V5, client_id, clean_start=False, **login))
+    async with asyncio.timeout(WAIT_S):
+        while not client.transport.data:  # a thread checks the password
+            await rig.flush()
+    answer, *client.early = client.packets()
+    assert isinstance(answer, Connack)
+    assert answer.reason_code is ReasonCode.SUCCESS
+    return client
+
+
+@on_rig(users=lambda: {name: user_of_role(name) for name in ("u", "v")})
+async def test_the_session_of_a_user_who_is_gone_takes_nothing(rig: MqttRig) -> None:
+    roles = dict.fromkeys((permission.value for permission in Permission), ("role",))
+    rig.engine.registry.permissions.replace({"#": SecuritySettings(**roles)})
+    rig.cycle.permissions_changed()
+    client = await logged_in(rig, "c", "u")
+    await client.subscribe("#")
+    client.lose()
+    writer, everybody = await logged_in(rig, "w", "v"), rig.users
+    for topic in ("before", "meanwhile", "after"):
+        rig.users = {"v": everybody["v"]} if topic == "meanwhile" else everybody
+        rig.cycle.permissions_changed()
+        publish(writer, topic)
+        await rig.flush()
+    client = await logged_in(rig, "c", "u")
+    found = [each for each in client.early if isinstance(each, Publish)]
+    found += await client.received()
+    assert [each.topic for each in found] == ["before", "after"]
