@@ -86,7 +86,8 @@ class UsersFile:
         digest: SHA-256 of the file that was taken, as hexadecimal digits; empty if there is none.
         refused: Why the file as it is now was not taken; empty if it was.
         have_existed: Whether the broker has ever had a users file, with or without users in it.
-        on_changed: Called when other users were read.
+        on_changed: Called when other users were read, or other roles of them; a new password is for
+            the next login alone.
 
     A file that turns bad while the broker runs changes nothing: the users read before stay, and the
     log says why.
@@ -170,10 +171,14 @@ class UsersFile:
             before = self._users
             try:
                 self.read()
-                if self._users != before:
+                if _roles(self._users) != _roles(before):
                     self.on_changed()
             except ConfigError as error:
                 self._seen = seen
                 self.refused = str(error)
                 log.error("users file not taken reason=%r", str(error))  # noqa: TRY400
         return self._users
+
+
+def _roles(users: Mapping[str, User]) -> dict[str, frozenset[str]]:
+    return {user.name: user.roles for user in users.values()}

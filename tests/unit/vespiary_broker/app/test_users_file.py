@@ -120,3 +120,27 @@ def test_file_open_to_everybody_is_mentioned(
     with caplog.at_level(logging.WARNING):
         UsersFile(path).read()
     assert "open to everybody" in caplog.text
+
+
+def test_only_other_names_and_roles_are_a_change_for_what_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    changes: list[list[str]] = []
+
+    def write(password: str, **roles: str) -> None:
+        users = [
+            make_user(name, password, roles=[role], iterations=4096) for name, role in roles.items()
+        ]
+        path.write_text(format_users(users))
+        path.chmod(0o600)
+        file.users()
+
+    file = UsersFile(path)
+    file.on_changed = lambda: changes.append(list(file.users()))
+    write("x", alice="apps")
+    before = file.users()["alice"]
+    write("longer", alice="apps")
+    assert file.users()["alice"] != before, "the new password counts"
+    write("longer", alice="others")
+    write("longer", alice="others", bob="apps")
+    write("longer", bob="apps")
+    assert changes == [["alice"], ["alice"], ["alice", "bob"], ["bob"]]
