@@ -254,7 +254,7 @@ class AdminServer:
 
         door = None
         if self.tls is not None and not site.is_for_probes:
-            door = HttpDoor(self.tls, make_protocol, room, self._broker.count_error)
+            door = HttpDoor(self.tls, make_protocol, room, PER_CLIENT_MAX, self._broker.count_error)
         make: Callable[[], asyncio.BaseProtocol] = make_protocol if door is None else door.gate
         server = await loop.create_server(make, sock=listening)
         if not site.is_for_probes:

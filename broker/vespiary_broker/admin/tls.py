@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from vespiary_broker.engine.networks import network_of
 from vespiary_broker.server.address_limits import AddressLimits
 from vespiary_broker.server.certificates import Certificate, certificate_user
 from vespiary_broker.server.client_hello import HELLO_BYTES
 from vespiary_broker.server.gate import Gate
 from vespiary_broker.server.handshakes import Handshakes
 from vespiary_broker.server.tls_contexts import make_tls, tls_files, user_of
+from vespiary_broker.server.web_pages import is_loopback
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.settings import Acceptor, AcceptorTls
 
@@ -107,6 +110,8 @@ class HttpDoor:
         tls: The certificates.
         make: Makes the protocol of a connection whose handshake is done.
         room: Returns how many connections may be in their handshake now.
+        per_client: Most connections of one network that may be in their handshake. Loopback has no
+            bound: who is on the machine, or forwards to it, is not kept out by number.
         count_error: Counts an error of a client by its kind.
     """
 
@@ -115,11 +120,12 @@ class HttpDoor:
         tls: HttpTls,
         make: Callable[[], asyncio.Protocol],
         room: Callable[[], int],
+        per_client: int,
         count_error: Callable[[str], None],
     ) -> None:
         self.acceptor = Acceptor(name=HttpTls.name, port=0, handshake_timeout=_HANDSHAKE_S)
         self.handshakes = Handshakes(_HANDSHAKES_MAX)
-        self.addresses = AddressLimits(HttpTls.name, 0)
+        self.addresses = AddressLimits(HttpTls.name, per_client)
         self._tls = tls
         self._make = make
         self._room = room
@@ -131,15 +137,23 @@ class HttpDoor:
         return Gate(self._host, self, self._tls.context)
 
     def enter(self, gate: Gate) -> bool:
-        """Note a new connection; the oldest one makes room if there are too many."""
+        """Note a new connection; if there are too many, the network with most makes room."""
         if len(self._gates) >= self._room():
-            next(iter(self._gates)).close()
+            self._oldest_of_most().close()
         self._gates[gate] = None
+        if is_loopback(gate.peer):
+            self.addresses.exempt(gate)
         return True
+
+    def _oldest_of_most(self) -> Gate:
+        networks = {gate: network_of(gate.peer) for gate in self._gates}
+        counts = Counter(networks.values())
+        return max(self._gates, key=lambda gate: counts[networks[gate]])
 
     def leave(self, gate: Gate) -> None:
         """Forget a connection whose handshake is done, or that is gone."""
         self._gates.pop(gate, None)
+        self.addresses.leave(gate)
 
     def adopt(
         self,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
 import ssl
+from collections import Counter
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from vespiary_broker.admin import server
+from vespiary_broker.admin.tls import HttpDoor, HttpTls
 from vespiary_spec.settings import AcceptorTls, CertificateUser
 from vespiary_testkit import product_loop
 from vespiary_testkit.admin_rig import (
@@ -162,6 +166,89 @@ def test_silent_clients_do_not_keep_others_out(
         assert get(rig.port, "/healthz", client(files))[0] == 200
         for each in silent:
             each.close()
+
+
+def hello_of(context: ssl.SSLContext) -> bytes:
+    """Return the first message of a handshake."""
+    outgoing = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
+class Wire:
+    """A connection from an address that this machine does not have."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self.is_closed = False
+
+    def get_extra_info(self, name: str) -> object:
+        return (self.peer, 4711) if name == "peername" else None
+
+    def abort(self) -> None:
+        self.is_closed = True
+
+
+def come(door: HttpDoor, peer: str) -> Wire:
+    wire = Wire(peer)
+    door.gate().connection_made(cast(Any, wire))
+    return wire
+
+
+def closed(wires: list[Wire]) -> list[bool]:
+    return [wire.is_closed for wire in wires]
+
+
+def test_handshakes_of_one_network_are_bounded(files: Path) -> None:
+    async def scenario() -> None:
+        errors: Counter[str] = Counter()
+        door = HttpDoor(
+            HttpTls(tls_of(files)), asyncio.Protocol, lambda: 100, 3,
+            lambda kind: errors.update((kind,)),
+        )  # fmt: skip
+        flood = [come(door, f"2001:db8::{n}") for n in range(9)]
+        assert closed(flood) == [False] * 3 + [True] * 6
+        assert errors == {"connections-per-address": 6}
+        assert not come(door, "192.0.2.1").is_closed
+        here = [come(door, peer) for peer in ("127.0.0.1", "::1") for _ in range(9)]
+        assert not any(closed(here)), "loopback has no bound"
+        door.close()
+        assert door.addresses.networks_count == 0
+
+    product_loop.run(scenario())
+
+
+def test_the_network_with_most_handshakes_makes_room(files: Path) -> None:
+    async def scenario() -> None:
+        door = HttpDoor(HttpTls(tls_of(files)), asyncio.Protocol, lambda: 4, 100, lambda _: None)
+        early = come(door, "192.0.2.1")
+        flood = [come(door, "198.51.100.1") for _ in range(9)]
+        late = come(door, "192.0.2.2")
+        assert closed(flood) == [True] * 7 + [False] * 2
+        assert closed([early, late]) == [False] * 2
+        door.close()
+
+    product_loop.run(scenario())
+
+
+def test_a_flood_of_hellos_does_not_keep_other_addresses_out(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS_MAX", 8)
+    monkeypatch.setattr(server, "WAITING_MIN", 8)
+    context = client(files)
+    hello = hello_of(context)  # a part: of those that have begun, `test_handshakes` tells
+    with admin_rig(tls=tls_of(files)) as rig, ExitStack() as stack:
+        honest = stack.enter_context(socket.create_connection(("127.0.0.1", rig.port), WAIT_S))
+        for _ in range(40):
+            flood = socket.create_connection(
+                ("127.0.0.1", rig.port), WAIT_S, source_address=("127.0.0.9", 0)
+            )
+            stack.enter_context(flood).sendall(hello[:-1])
+        with context.wrap_socket(honest, server_hostname="localhost") as secure:
+            secure.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert secure.recv(12) == b"HTTP/1.1 200"
 
 
 def test_too_many_connections_are_told_so(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

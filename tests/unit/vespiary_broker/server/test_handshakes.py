@@ -56,7 +56,8 @@ class HandClock:
 
 
 class Client:
-    def __init__(self) -> None:
+    def __init__(self, peer: str = "192.0.2.1") -> None:
+        self.peer = peer
         self.state = "waits"
 
     def begin(self) -> None:
@@ -74,8 +75,8 @@ class World:
         self.loop = cast(asyncio.AbstractEventLoop, self.clock)
         self.places = Handshakes(allowed)
 
-    def come(self) -> Client:
-        client = Client()
+    def come(self, peer: str = "192.0.2.1") -> Client:
+        client = Client(peer)
         self.places.request(client, self.loop)
         self.clock.settle()
         return client
@@ -145,6 +146,53 @@ def test_thousands_that_do_not_go_on_keep_nobody_out() -> None:
     honest = world.come()
     world.clock.move_on(TURN_S + 0.2)
     assert honest.state == "began"
+
+
+def test_a_network_that_has_none_is_before_those_that_came_later() -> None:
+    world = World(4)
+    lasting = [world.come() for _ in range(4)]
+    other = world.come("198.51.100.1")
+    later = [world.come() for _ in range(50)]
+    world.finish(lasting[0])
+    assert other.state == "began"
+    assert set(states(*later)) == {"waits"}
+    world.finish(lasting[1])
+    assert later[-1].state == "began", "of one network the newest is next"
+
+
+def test_a_flood_of_one_network_delays_others_by_one_turn_at_most() -> None:
+    world = World(8)
+    for second in range(20):
+        for _ in range(50):
+            world.come()
+        other = world.come(f"198.51.100.{second}")
+        for _ in range(50):
+            world.come()
+        world.clock.move_on(TURN_S + 0.2)
+        assert other.state == "began"
+        world.finish(other)
+
+
+def test_the_network_that_has_most_gives_way() -> None:
+    world = World(4)
+    slow = world.come("198.51.100.1")
+    lasting = [world.come() for _ in range(3)]
+    waiting = [world.come() for _ in range(9)]
+    world.clock.move_on(TURN_S + 0.2)
+    assert slow.state == "began"
+    assert states(*lasting) == ["cut"] * 3
+    assert states(*waiting[-3:]) == ["began"] * 3
+    world.clock.move_on(3 * TURN_S)
+    assert slow.state == "began"
+
+
+def test_nothing_is_kept_of_networks_that_are_gone() -> None:
+    world = World(2)
+    clients = [world.come(f"198.51.100.{n}") for n in range(9)]
+    assert world.places.networks_count == 9
+    for client in clients:
+        world.finish(client)
+    assert world.places.networks_count == 0
 
 
 def test_few_begin_in_one_turn_of_the_loop() -> None:
