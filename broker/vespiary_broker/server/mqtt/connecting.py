@@ -11,6 +11,7 @@ Source: MQTT 5.0 §3.1, §3.2 and §3.14.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
 _TWO_BYTES_MAX: Final = 65_535
 _TOLD_BYTES_MAX: Final = 268_435_455
 """Largest Maximum Packet Size that Paho's Python client takes: the largest remaining length."""
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
@@ -221,6 +225,8 @@ class Connecting:
     ) -> tuple[MqttSession, bool]:
         """Return the session of a client, and whether it was there.
 
+        That of another user ends, with its connection, if this one may do so.
+
         Raises:
             RemoteProtocolError: It belongs to another user.
             LimitExceeded: It would be new and outlive its connection, and there are enough.
@@ -228,21 +234,24 @@ class Connecting:
         sessions, hub = self._hub.sessions, self._hub
         await hub.load_wills()
         known = sessions.get(client_id)
-        if known is not None and known.user != user and not self._is_adopted(known, user):
+        is_foreign = known is not None and known.user != user and not self._is_adopted(known, user)
+        if known is not None and is_foreign and not self._may_end(known, user):
             raise RemoteProtocolError(
                 Violation.CLIENT_ID,
                 f"the client id {client_id[:60]!r} belongs to another user",
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
             )
         expiry_s = self._expiry_s(packet)
-        is_one_more = expiry_s > 0 and (known is None or not known.is_durable)
+        is_one_more = expiry_s > 0 and (known is None or not known.is_durable or is_foreign)
         if is_one_more:
             self._check_room(user)  # before anything ends
         if known is not None and known.client is not None:
             known.client.taken_over()
-        if known is not None and (packet.clean_start or not known.expiry_s):
+        if known is not None and (packet.clean_start or is_foreign or not known.expiry_s):
             hub.wills.release(client_id)
             await sessions.end(known)
+            if is_foreign:
+                log.info("session of %r ended by %r client=%r", known.user, user, client_id)
             known = None
         hub.wills.withdraw(client_id)
         if known is not None and known.user != user:
@@ -267,6 +276,18 @@ class Connecting:
             registry.permissions.is_permitted(user, Permission.CONSUME, address_of(topic_filter))
             for topic_filter in (*session.subscriptions, *session.retired)
         )
+
+    def _may_end(self, session: MqttSession, user: str) -> bool:
+        """Return whether a user may begin anew with the client id of another one.
+
+        Administrators may. So may all users where that is of a client without a login, and such
+        clients come in: each could else take any client id for ever.
+        """
+        engine = self._cycle.engine
+        if engine.registry.permissions.is_administrator(user):
+            return True
+        is_of_nobody = engine.registry.owners.may_adopt(session.user, user)
+        return is_of_nobody and engine.logins.is_login_optional
 
     def _check_room(self, user: str) -> None:
         limits = self._cycle.engine.registry.limits

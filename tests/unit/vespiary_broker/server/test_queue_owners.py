@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from vespiary_broker.engine.logins import Principal
+import pytest
+
+from vespiary_broker.engine.logins import Principal, guest
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.users import make_user
 from vespiary_codec.wire.amqp import Detach, Source, Target
 from vespiary_codec.wire.amqp.values import Symbol, UInt
-from vespiary_codec.wire.mqtt import Connack, Connect, Property, Publish, ReasonCode
+from vespiary_codec.wire.mqtt import Connack, Connect, Property, Publish, ReasonCode, Version
 from vespiary_codec.wire.stomp import Frame
+from vespiary_spec.security import ANONYMOUS_ROLE
 from vespiary_spec.settings import Permission, RoutingType, SecuritySettings
 from vespiary_testkit.amqp_peer import RECEIVER, AmqpPeer, with_rig
-from vespiary_testkit.mqtt_rig import V5, MqttClientPeer, MqttRig
+from vespiary_testkit.mqtt_rig import V3, V5, MqttClientPeer, MqttRig
 from vespiary_testkit.rig_runner import on_rig
 from vespiary_testkit.server_rig import Peer, ServerRig
 
@@ -56,19 +59,25 @@ async def subscribed(rig: MqttRig, peer: Peer, to: str, **headers: str) -> Frame
 
 
 async def mqtt(
-    rig: MqttRig, user: str, client_id: str, **fields: Any
+    rig: MqttRig, user: str, client_id: str, version: Version = V5, **fields: Any
 ) -> tuple[MqttClientPeer, Connack]:
-    client = rig.client()
-    fields = {"properties": NEVER, "clean_start": False, **fields}
+    client = rig.client(version)
+    fields = {"properties": NEVER if version is V5 else {}, "clean_start": False, **fields}
     if user:
         fields |= {"user_name": user, "password": PASSWORD.encode()}
-    client.send(Connect(V5, client_id, **fields))
+    client.send(Connect(version, client_id, **fields))
     while not (found := client.packets()):
         await rig.flush()
         await asyncio.sleep(0.001)
     answer, *client.early = found
     assert isinstance(answer, Connack)
     return client, answer
+
+
+def session_user(rig: MqttRig, client_id: str) -> str:
+    session = rig.hub.sessions.get(client_id)
+    assert session is not None
+    return session.user
 
 
 def bodies(packets: list[Any]) -> list[bytes]:
@@ -165,6 +174,62 @@ async def test_a_session_of_a_time_without_users_is_adopted(rig: MqttRig) -> Non
     assert rig.engine.registry.queues["mq.prices"].traits.user == "alice"
     _, answer = await mqtt(rig, "bob", "mq")
     assert answer.reason_code is ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("version", [V3, V5])
+def test_an_administrator_ends_the_session_of_any_user(version: Version, clean: bool) -> None:
+    @on_rig(users=has_users)
+    async def scenario(rig: MqttRig) -> None:
+        squatter, _ = await mqtt(rig, "bob", "dev1", version)
+        await squatter.subscribe("prices")
+        _, answer = await mqtt(rig, "alice", "dev1", version, clean_start=clean)
+        assert answer.reason_code is ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+        assert squatter.connection.is_open
+        root, answer = await mqtt(rig, "root", "dev1", version, clean_start=clean)
+        assert (answer.reason_code, answer.session_present) == (ReasonCode.SUCCESS, False)
+        assert not squatter.connection.is_open
+        assert "dev1.prices" not in rig.engine.registry.queues, "it does not go on with it"
+        assert rig.engine.registry.limits.durable_sessions == (version is V5 or not clean)
+        root.lose()
+        await rig.flush()
+        root, answer = await mqtt(rig, "root", "dev1", version, clean_start=True, properties={})
+        assert answer.reason_code is ReasonCode.SUCCESS
+        root.lose()
+        await rig.flush()
+        assert rig.hub.sessions.get("dev1") is None
+        _, answer = await mqtt(rig, "alice", "dev1", version)
+        assert (answer.reason_code, answer.session_present) == (ReasonCode.SUCCESS, False)
+        assert session_user(rig, "dev1") == "alice"
+
+    scenario()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("version", [V3, V5])
+def test_a_client_without_a_login_keeps_no_user_out(version: Version, clean: bool) -> None:
+    @on_rig(users=has_users)
+    async def scenario(rig: MqttRig) -> None:
+        rig.engine.logins._anonymous = guest()
+        everything = {permission.value: ("apps", ANONYMOUS_ROLE) for permission in Permission}
+        rules = {"#": everything, "guests": {**everything, "consume": (ANONYMOUS_ROLE,)}}
+        rig.engine.registry.permissions.replace(
+            {match: SecuritySettings(**each) for match, each in rules.items()}
+        )
+        for client_id, topic, is_kept in (("dev1", "guests", False), ("dev2", "prices", True)):
+            visitor, answer = await mqtt(rig, "", client_id, version)
+            assert answer.reason_code is ReasonCode.SUCCESS
+            await visitor.subscribe(topic)
+            _, answer = await mqtt(rig, "alice", client_id, version, clean_start=clean)
+            is_present = is_kept and not clean
+            assert (answer.reason_code, answer.session_present) == (ReasonCode.SUCCESS, is_present)
+            assert not visitor.connection.is_open
+            assert (f"{client_id}.{topic}" in rig.engine.registry.queues) is is_present
+            assert session_user(rig, client_id) == "alice"
+            _, answer = await mqtt(rig, "", client_id, version, clean_start=clean)
+            assert answer.reason_code is ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "it is hers now"
+
+    scenario()
 
 
 @on_rig(users=has_users)
