@@ -48,6 +48,8 @@ OUTPUT_BYTES_MAX: Final = 256 * 1024
 CHOKE_BYTES: Final = 2 * OUTPUT_BYTES_MAX
 """Unsent bytes above which a connection is not read: it does not read its receipts either."""
 
+_REFUSED: Final = "client refused peer=%s kind=%s reason=%r"
+
 log = logging.getLogger(__name__)
 
 
@@ -405,6 +407,19 @@ class Connection(asyncio.BufferedProtocol):
         self._cycle.count_error("dead-peer")
         log.info("client vanished, its host does not answer peer=%s", self.peer)
 
+    def note_line(self, event: str, *details: str) -> None:
+        """Log what became of this client, as far as the log has room for such lines.
+
+        Args:
+            event: The line, with places for the peer and the details.
+            details: What else it says.
+        """
+        self._cycle.client_lines.note(
+            *(event, self.peer, *details),
+            listener=self.listener.acceptor.name,
+            now_s=self._cycle.loop.time(),
+        )
+
     def displace(self, consumer: Consumer, sentence: str) -> bool:
         """Close a consumer because its client came again; False: its protocol has no such thing.
 
@@ -415,10 +430,8 @@ class Connection(asyncio.BufferedProtocol):
         if self.handler is None or not self.handler.displace(consumer, sentence):
             return False
         self._cycle.count_error("taken-over")
-        log.info(
-            "consumer taken over by another connection peer=%s queue=%s",
-            self.peer, consumer.queue.name,
-        )  # fmt: skip
+        event = "consumer taken over by another connection peer=%s queue=%s"
+        self.note_line(event, consumer.queue.name)
         return not consumer.is_open
 
     # --- what the handler uses --------------------------------------------------------------------
@@ -528,7 +541,7 @@ class Connection(asyncio.BufferedProtocol):
                 now_s=self._cycle.loop.time(),
             )
         else:
-            log.info("client refused peer=%s kind=%s reason=%r", self.peer, kind, sentence)
+            self.note_line(_REFUSED, kind, sentence)
         self.end(data, is_patient=is_patient)
 
     def _refuse_foreign(self, foreign: Foreign) -> None:
@@ -538,7 +551,7 @@ class Connection(asyncio.BufferedProtocol):
             self.refuse_error(error)
             return
         self._cycle.count_error("foreign-protocol")
-        log.info("client refused peer=%s kind=foreign-protocol reason=%r", self.peer, str(error))
+        self.note_line(_REFUSED, "foreign-protocol", str(error))
         self.end(foreign.reply)
 
     def fail_frame(self) -> None:

@@ -28,6 +28,7 @@ from vespiary_broker.server.amqp.receivers import Receivers
 from vespiary_broker.server.amqp.unsettled import DurableLinks
 from vespiary_broker.server.blocked_producers import BlockedProducers
 from vespiary_broker.server.buffers import SharedBuffer
+from vespiary_broker.server.client_lines import ClientLines
 from vespiary_broker.server.closed_clients import ClosedClients
 from vespiary_broker.server.dead_peers import DeadPeers
 from vespiary_broker.server.deadline import Deadline
@@ -100,6 +101,7 @@ class Cycle:
         )
         self.turns = Turns(self.loop, spawn, self.closed_clients, lambda: self._journal.is_writing)
         self.passwords = PasswordChecks(engine.logins)
+        self.client_lines = ClientLines()
         self._thread = ThreadPoolExecutor(1, "parsers")
         self._fate_clock = FateClock(engine.fates, self.loop, self.touch)
         engine.fates.mover.on_no_room = journal.request_space

@@ -10,15 +10,12 @@ Source: AMQP 1.0 (OASIS, 2012) §2.6.1.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from vespiary_broker.server.amqp.conditions import Condition, told
 
 if TYPE_CHECKING:
     from vespiary_broker.server.amqp.sending import OutgoingLink
-
-log = logging.getLogger(__name__)
 
 
 class Identity(NamedTuple):
@@ -51,10 +48,10 @@ class Receivers:
         if before is not None:
             sentence = f"the link {identity.name[:100]!a} was attached again"
             before.session.cycle.count_error("taken-over")
-            log.info(
+            before.session.connection.note_line(
                 "link taken over by another attach peer=%s container=%a link=%a",
-                before.session.connection.peer, identity.container[:100], identity.name[:100],
-            )  # fmt: skip
+                *(identity.container[:100], identity.name[:100]),
+            )
             before.detach_for(told(Condition.STOLEN, sentence))
 
     def take(self, identity: Identity, link: OutgoingLink) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from vespiary_broker.engine.logins import FAILURES_FREE
 from vespiary_broker.engine.users import make_user
-from vespiary_broker.server.failed_logins import LINES_PER_PERIOD, PERIOD_S, FailedLogins
+from vespiary_broker.server.failed_logins import FailedLogins
+from vespiary_broker.server.line_limit import KINDS_MAX, LINES_PER_PERIOD, PERIOD_S
 from vespiary_codec.wire.mqtt import Connack, Connect, ReasonCode
 from vespiary_spec.errors import LoginRefused
 from vespiary_testkit.mqtt_rig import V3, MqttRig
@@ -45,7 +46,7 @@ def test_a_flood_of_names_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
         for n in range(5000):
             noted(failures, f"user-{n}", f"10.0.{n // 250}.{n % 250}", 0.0)
     assert len(caplog.records) == LINES_PER_PERIOD
-    assert len(failures._seen) <= 1000
+    assert failures._limit.kinds_count <= KINDS_MAX
 
 
 def test_names_are_escaped_and_cut(caplog: pytest.LogCaptureFixture) -> None:
