@@ -45,6 +45,7 @@ from vespiary_spec.settings import (
     WildcardAddresses,
 )
 from vespiary_spec.volume_checks import check_volumes
+from vespiary_spec.volumes import Storage
 
 EVERY_INTERFACE = "0.0.0.0"  # noqa: S104 - inside a pod, whose ports the Services choose
 
@@ -454,6 +455,22 @@ def _check_reachable(name: str, path: str) -> None:
 # --- from a resource ----------------------------------------------------------------------------
 
 
+def _pod_folders(root: str, storage: Storage) -> dict[str, str | None]:
+    """Return the folders of a pod's volumes, by the names of their settings."""
+    volumes = storage.volumes
+    return {
+        "data_directory": root,
+        "bindings_directory": f"{root}/bindings",
+        "journal_directory": f"{root}/journal",
+        "paging_directory": f"{root}/paging",
+        "large_messages_directory": f"{root}/large-messages",
+        "jms_directory": f"{root}/jms" if volumes.jms is not None else None,
+        "journal_retention_directory": (
+            f"{root}/retention" if volumes.retention is not None else None
+        ),
+    }
+
+
 def from_broker(
     broker: Broker,
     *,
@@ -485,17 +502,7 @@ def from_broker(
         "spec.inheritedMetadata",
     )
     settings = {f.name: getattr(spec.config, f.name) for f in fields_of(BrokerSettings)}
-    settings |= {
-        "data_directory": volume_root,
-        "bindings_directory": f"{volume_root}/bindings",
-        "journal_directory": f"{volume_root}/journal",
-        "paging_directory": f"{volume_root}/paging",
-        "large_messages_directory": f"{volume_root}/large-messages",
-        "jms_directory": f"{volume_root}/jms" if spec.storage.volumes.jms is not None else None,
-        "journal_retention_directory": f"{volume_root}/retention"
-        if spec.storage.volumes.retention is not None
-        else None,
-    }
+    settings |= _pod_folders(volume_root, spec.storage)
     acceptors: Iterable[BrokerAcceptor | Acceptor] = spec.acceptors or DEFAULT_ACCEPTORS
     configuration = Configuration(
         **settings,

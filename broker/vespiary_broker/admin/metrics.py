@@ -310,6 +310,18 @@ def _broker(scrape: Scrape, statistics: statistics_records.Statistics) -> Iterat
         "Messages dropped because the disk was full and their disk-full-policy is DROP.",
         statistics.messages_dropped,
     )
+    yield from _unrouted(scrape, statistics)
+    yield _counter(
+        "filter_waits",
+        "How often filters and selectors had to wait for another turn of the event loop.",
+        statistics.filter_waits,
+    )
+    yield _gauge("addresses", "Addresses.", scrape.addresses)
+    yield _gauge("queues", "Queues, without temporary ones.", scrape.lasting_queues)
+    yield _gauge("temporary_queues", "Queues that go with their consumer.", scrape.temporary_queues)
+
+
+def _unrouted(scrape: Scrape, statistics: statistics_records.Statistics) -> Iterator[Metric]:
     yield _counter(
         "messages_unrouted",
         "Messages that no queue accepted.",
@@ -322,14 +334,6 @@ def _broker(scrape: Scrape, statistics: statistics_records.Statistics) -> Iterat
         ("address",),
         [((name,), count) for name, count in scrape.unrouted],
     )
-    yield _counter(
-        "filter_waits",
-        "How often filters and selectors had to wait for another turn of the event loop.",
-        statistics.filter_waits,
-    )
-    yield _gauge("addresses", "Addresses.", scrape.addresses)
-    yield _gauge("queues", "Queues, without temporary ones.", scrape.lasting_queues)
-    yield _gauge("temporary_queues", "Queues that go with their consumer.", scrape.temporary_queues)
 
 
 def _transactions(transactions: statistics_records.Transactions) -> Iterator[Metric]:

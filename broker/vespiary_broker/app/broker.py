@@ -53,9 +53,12 @@ from vespiary_broker.app.start_interruption import StartInterruption
 from vespiary_broker.app.tasks import Tasks
 from vespiary_broker.app.users_file import MARK_NAME, UsersFile, closed_reason
 from vespiary_broker.app.withholding import Withholding
+from vespiary_broker.engine.branches import TransactionTimes
+from vespiary_broker.engine.duplicates import DuplicateIds
 from vespiary_broker.engine.engine import Engine, make_engine
 from vespiary_broker.engine.jms import JmsObjects
 from vespiary_broker.engine.logins import Logins, guest
+from vespiary_broker.engine.permissions import Permissions
 from vespiary_broker.engine.ports import Bindings
 from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.server.cycle import Cycle
@@ -63,6 +66,7 @@ from vespiary_broker.server.listener import Timing
 from vespiary_broker.store.bindings import BindingsJournal, BindingsParts
 from vespiary_broker.store.jms import JmsJournal
 from vespiary_broker.store.journal import Journal, open_journal
+from vespiary_broker.store.large_messages import LargeMessages
 from vespiary_broker.store.lock import wait_for_folder
 from vespiary_broker.store.opening import OpeningParts, find_reserve
 from vespiary_broker.store.options import JournalOptions
@@ -82,6 +86,7 @@ from vespiary_spec.errors import (
     WriterFailed,
 )
 from vespiary_spec.resources import FilesystemPolicy
+from vespiary_spec.security import WildcardSubscriptions
 from vespiary_spec.settings import Configuration
 
 Event = dict[str, Any]
@@ -255,34 +260,7 @@ class BrokerApp(Administration):
         disk = self._ownership.disk
         large = await open_large(stack, configuration, folders.large_messages, journal, disk=disk)
         self._group = await stack.enter_async_context(asyncio.TaskGroup())
-        engine = make_engine(
-            journal.core,
-            bindings,
-            lock=asyncio.Lock(),
-            make_event=asyncio.Event,
-            duplicates=duplicates,
-            is_persistent=configuration.persistence_enabled,
-            spawn=self._spawn,
-            load_slab=self._load_slab,
-            users=self._users.users,
-            logins=Logins(
-                self._users.users,
-                closed_reason=self._closed_reason,
-                anonymous=guest(security.anonymous_role) if security.allow_anonymous else None,
-                secret=LoginSecret(self.data_directory / SECRET_NAME),
-            ),
-            address_settings=configuration.address_settings,
-            security=security,
-            memory_limits=memory_limits(configuration),
-            transaction_bytes_max=min(_TRANSACTION_BYTES_MAX, configuration.journal_file_size),
-            transaction_room_bytes=options.transaction_room_bytes,
-            transaction_timeout_s=configuration.transaction_timeout / 1000,
-            transaction_scan_period_s=configuration.transaction_timeout_scan_period / 1000,
-            expiry_scan_period_ms=configuration.message_expiry_scan_period,
-            large_bodies=large,
-            naming=naming_rules(configuration),
-            count_rules=count_rules(configuration),
-        )
+        engine = self._make_engine(journal, bindings, duplicates, large, options)
         self._engine = engine
         engine.restore()
         await configure(engine, configuration, self._load_slab)
@@ -299,6 +277,54 @@ class BrokerApp(Administration):
         self._begin_background(stack, engine, cycle, journal)
         await self._listen(cycle, options.record_limit_bytes)
         self._become_ready(journal)
+
+    def _make_engine(
+        self,
+        journal: Journal,
+        bindings: Bindings,
+        duplicates: DuplicateIds,
+        large: LargeMessages | None,
+        options: JournalOptions,
+    ) -> Engine:
+        """Return the engine as the configuration has it, on what was recovered."""
+        configuration = self.configuration
+        security, naming = configuration.security, naming_rules(configuration)
+        permissions = Permissions(
+            syntax=naming.syntax,
+            users=self._users.users,
+            anonymous_role=security.anonymous_role,
+            is_filtering=security.wildcard_subscriptions is WildcardSubscriptions.FILTER,
+        )
+        return make_engine(
+            journal.core,
+            bindings,
+            lock=asyncio.Lock(),
+            make_event=asyncio.Event,
+            duplicates=duplicates,
+            is_persistent=configuration.persistence_enabled,
+            spawn=self._spawn,
+            load_slab=self._load_slab,
+            users=self._users.users,
+            logins=Logins(
+                self._users.users,
+                closed_reason=self._closed_reason,
+                anonymous=guest(security.anonymous_role) if security.allow_anonymous else None,
+                secret=LoginSecret(self.data_directory / SECRET_NAME),
+            ),
+            address_settings=configuration.address_settings,
+            permissions=permissions,
+            memory_limits=memory_limits(configuration),
+            transaction_bytes_max=min(_TRANSACTION_BYTES_MAX, configuration.journal_file_size),
+            transaction_room_bytes=options.transaction_room_bytes,
+            transaction_times=TransactionTimes(
+                configuration.transaction_timeout / 1000,
+                configuration.transaction_timeout_scan_period / 1000,
+            ),
+            expiry_scan_period_ms=configuration.message_expiry_scan_period,
+            large_bodies=large,
+            naming=naming,
+            count_rules=count_rules(configuration),
+        )
 
     def _join(self, engine: Engine, cycle: Cycle, journal: Journal, bindings: Bindings) -> None:
         """Have the parts tell one another what they have to know."""

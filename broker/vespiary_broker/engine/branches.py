@@ -13,7 +13,7 @@ import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from vespiary_broker.engine.core import Core, NoRoom
 from vespiary_broker.engine.duplicates import DuplicateIds
@@ -97,6 +97,18 @@ class BranchStatistics:
     heuristic: int
     oldest_prepared_s: float
     timed_out: int
+
+
+class TransactionTimes(NamedTuple):
+    """How long transactions may take, in seconds.
+
+    Attributes:
+        timeout_s: What one may take until it is prepared or ended.
+        scan_period_s: Time between two looks for those that take longer.
+    """
+
+    timeout_s: float = 300.0
+    scan_period_s: float = 1.0
 
 
 class Branches:

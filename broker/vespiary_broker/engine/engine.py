@@ -13,7 +13,7 @@ from functools import partial
 from vespiary_broker.engine.address_memory import NO_LIMITS, AddressMemory, MemoryLimits
 from vespiary_broker.engine.address_settings import AddressSettingsTable
 from vespiary_broker.engine.automatic_deletion import Reaper
-from vespiary_broker.engine.branches import Branches
+from vespiary_broker.engine.branches import Branches, TransactionTimes
 from vespiary_broker.engine.clocks import Clocks
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.dead_letters import DeadLetters
@@ -38,7 +38,6 @@ from vespiary_broker.engine.streams import Streams
 from vespiary_broker.engine.turn_time import TurnTime
 from vespiary_broker.engine.users import User
 from vespiary_broker.engine.views import show_released
-from vespiary_spec.security import Security, WildcardSubscriptions
 from vespiary_spec.settings import AddressSettings
 
 
@@ -119,14 +118,13 @@ def make_engine(
     memory_limits: MemoryLimits = NO_LIMITS,
     transaction_bytes_max: int,
     transaction_room_bytes: int,
-    transaction_timeout_s: float = 300.0,
-    transaction_scan_period_s: float = 1.0,
+    transaction_times: TransactionTimes = TransactionTimes(),  # noqa: B008  (it is immutable)
     clocks: Clocks = Clocks(),  # noqa: B008  (it is immutable)
     large_bodies: LargeBodies | None = None,
     naming: NamingRules = DEFAULT_RULES,
     expiry_scan_period_ms: int = 30_000,
     count_rules: CountRules = CountRules(),  # noqa: B008  (it is immutable)
-    security: Security = Security(),  # noqa: B008  (it is immutable)
+    permissions: Permissions | None = None,
 ) -> Engine:
     """Put an engine together; `restore` and `configure` of its parts are the caller's to call.
 
@@ -145,14 +143,13 @@ def make_engine(
         memory_limits: What the messages of all addresses may take.
         transaction_bytes_max: Bytes that the open transactions of one connection may buffer.
         transaction_room_bytes: Room in the journal that each transaction finds sooner or later.
-        transaction_timeout_s: Seconds that a transaction may take until it is prepared or ended.
-        transaction_scan_period_s: Seconds between two looks for those that take longer.
+        transaction_times: How long transactions may take.
         clocks: The clocks.
         large_bodies: Bodies in files; None: there are none.
         naming: Rules about what has a name.
         expiry_scan_period_ms: Time between two scans for expired messages; 0 or less: none.
         count_rules: Which deliveries are counted in the journal, and when.
-        security: What clients without a login and subscribers of wildcards may.
+        permissions: What users may; None: those of `users`, with the default settings.
     """
     login, settings = logins or Logins(users), AddressSettingsTable(address_settings, naming.syntax)
     quarantine, memory = Quarantine(core), AddressMemory(core, settings, memory_limits)
@@ -160,24 +157,18 @@ def make_engine(
         core, bindings, lock=lock, make_event=make_event, spawn=spawn, settings=settings,
         transaction_room_bytes=transaction_room_bytes, is_persistent=is_persistent,
         large_bodies=large_bodies, quarantine=quarantine, memory=memory, naming=naming,
-        permissions=Permissions(
-            syntax=naming.syntax,
-            users=users,
-            anonymous_role=security.anonymous_role,
-            is_filtering=security.wildcard_subscriptions is WildcardSubscriptions.FILTER,
-        ),
-        is_open=lambda: login.is_open,
+        permissions=permissions or Permissions(users=users), is_open=lambda: login.is_open,
     )  # fmt: skip
     branches = Branches(core, registry, bindings, duplicates, clock_ms=clocks.wall_ms,
-        timeout_s=transaction_timeout_s, branch_bytes_max=transaction_bytes_max)  # fmt: skip
+        timeout_s=transaction_times.timeout_s, branch_bytes_max=transaction_bytes_max)  # fmt: skip
     fates = _make_fates(core, registry, memory, spawn, load_slab, clocks, expiry_scan_period_ms)
     duplicates.start(core, registry.addresses.__contains__)
     dispatcher = Dispatcher(core, registry.queues_by_id, load_slab, large_bodies, quarantine,
         fates, count_rules, turn_time=registry.switches.turn_time)  # fmt: skip
     streams, fences = _make_streams(core, bindings, registry, branches, naming, clocks)
     return Engine(
-        core, registry, dispatcher, duplicates, login, FullDisk(settings), memory,
-        branches, transaction_bytes_max, transaction_scan_period_s, quarantine, streams, fences,
+        core, registry, dispatcher, duplicates, login, FullDisk(settings), memory, branches,
+        transaction_bytes_max, transaction_times.scan_period_s, quarantine, streams, fences,
         Reaper(registry, naming.clock_s, naming.scan_period_s), QueueRates(core, naming.clock_s),
         fates, SlowConsumers(core, registry, settings, naming.clock_s), OldestMessages(core),
     )  # fmt: skip

@@ -64,7 +64,7 @@ class Permissions:
         users: Callable[[], Mapping[str, User]] = dict,
         *,
         anonymous_role: str = ANONYMOUS_ROLE,
-        is_filtering: bool = False,
+        is_filtering: bool = True,
     ) -> None:
         self.refused = self.withheld = 0
         self._anonymous_roles = frozenset((anonymous_role,))

@@ -160,14 +160,9 @@ class Registry:
             on_changed=lambda: self._table.refresh_all_routes(),
         )
         self._table = AddressTable(
-            core,
-            naming,
-            self.diverts,
-            self.switches,
-            self.unrouted_messages,
-            settings,
+            core, naming, self.diverts, self.switches, self.unrouted_messages, settings,
             self.takes_from,
-        )
+        )  # fmt: skip
         self.addresses = self._table.by_name
         self._core = core
         self._bindings = bindings
@@ -525,14 +520,10 @@ class Registry:
             queue = self.queue_of(address, name)
             if queue is None:
                 if traits.user and not is_trusted:
-                    known, check = self.addresses.get(address), self.permissions.check_making
-                    check(traits.user, address, known, routing_type, is_durable=is_durable)
+                    traits = self._permitted(address, routing_type, traits, is_durable=is_durable)
                 if not traits.is_configured:
                     self.usage.check_queue(name, address, traits.user)
                     self._make_room(address)
-                if traits.user and not is_trusted and routing_type is RoutingType.MULTICAST:
-                    is_filtered = self.permissions.is_filtered(address)
-                    traits = replace(traits, is_filtered=is_filtered) if is_filtered else traits
                 owner = await self._ensure_address(address, {routing_type}, is_auto_created=True)
                 queue = Queue(
                     await self._ids.take(),
@@ -553,6 +544,20 @@ class Registry:
         if not is_early:
             await self.write_queue(queue)
         return queue
+
+    def _permitted(
+        self, address: str, routing_type: RoutingType, traits: QueueTraits, *, is_durable: bool
+    ) -> QueueTraits:
+        """Return the traits of a new queue, filtered if its user may have a part of its address.
+
+        Raises:
+            NotPermitted: Its user may not make it.
+        """
+        known, check = self.addresses.get(address), self.permissions.check_making
+        check(traits.user, address, known, routing_type, is_durable=is_durable)
+        if routing_type is RoutingType.MULTICAST and self.permissions.is_filtered(address):
+            return replace(traits, is_filtered=True)
+        return traits
 
     def _check_there(
         self,

@@ -145,15 +145,7 @@ async def open_subscription(
     await registry.write_queue(queue)
     if destination.queue is None and (queue.is_temporary or queue.client_id):
         match = None  # its filter is the selector
-    if queue.is_deleted:
-        raise RemoteProtocolError(f"the queue {queue.name} was deleted meanwhile")
-    check_not_streamed(queue)
-    if request.on_admitted is not None:
-        request.on_admitted()
-    if queue.client_id and queue.consumers:
-        _displace(queue, request, output)
-    registry.usage.check_consumers(queue)
-    registry.limits.check_subscription()  # others may have come meanwhile
+    _admit(registry, output, request, queue)
     settings = registry.settings_for(queue.address.name)
     limit_deliveries(core, queue, settings.max_delivery_attempts or 0)
     handle = core.open_consumer(
@@ -185,6 +177,24 @@ async def open_subscription(
         queue.examined = ExaminedQueue(core, queue, registry.judge)
     registry.usage.consumer_opened(consumer)
     return consumer
+
+
+def _admit(registry: Registry, output: Output, request: SubscriptionRequest, queue: Queue) -> None:
+    """Check what may have changed while the queue was made; take what the consumer replaces.
+
+    Raises:
+        RemoteProtocolError: The queue was deleted, is a stream, or is in use by another.
+        LimitExceeded: There are as many consumers or subscriptions as there may be.
+    """
+    check_not_streamed(queue)
+    if not queue.is_deleted and request.on_admitted is not None:
+        request.on_admitted()
+    if queue.client_id and queue.consumers:
+        _displace(queue, request, output)
+    if queue.is_deleted:  # perhaps since what was replaced was its last consumer
+        raise RemoteProtocolError(f"the queue {queue.name} was deleted meanwhile")
+    registry.usage.check_consumers(queue)
+    registry.limits.check_subscription()  # others may have come meanwhile
 
 
 def _displace(queue: Queue, request: SubscriptionRequest, output: Output) -> None:

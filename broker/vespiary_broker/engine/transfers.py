@@ -144,24 +144,11 @@ class TransferIntake:
 
         Durability: none by itself; after any crash all of them are in the queue, or none.
         """
-        fresh: list[TransferMessage] = []
-        sent: list[_Sent] = []
-        handles: list[int] = []
-        left = 0
-        for index, one in enumerate(messages):
-            if self.is_seen(origin, one.sequence):
-                continue
-            message = _Sent(one, large)
-            handle = self._handle(queue, message)
-            if handle is None:
-                left = len(messages) - index
-                break
-            fresh.append(one)
-            sent.append(message)
-            handles.append(handle)
-        seen = len(messages) - len(fresh) - left
-        if not fresh:
+        routed, left = self._routed(queue, origin, messages, large)
+        seen = len(messages) - len(routed) - left
+        if not routed:
             return Taken(0, seen, left)
+        fresh, sent, handles = zip(*routed, strict=True)
         number = secrets.randbits(63) + 1
         numbered = self._duplicates.numbered(
             (origin.cache, origin.id_of(one.sequence), self._is_kept(queue, one)) for one in fresh
@@ -195,6 +182,25 @@ class TransferIntake:
         if large is not None and self._registry.large_bodies is not None:
             self._registry.large_bodies.adopt(large)
         return Taken(len(fresh), seen, left)
+
+    def _routed(
+        self,
+        queue: Queue,
+        origin: Origin,
+        messages: Sequence[TransferMessage],
+        large: LargeBody | None,
+    ) -> tuple[list[tuple[TransferMessage, _Sent, int]], int]:
+        """Return new messages with their routes, and how many this turn has no time for."""
+        routed: list[tuple[TransferMessage, _Sent, int]] = []
+        for index, one in enumerate(messages):
+            if self.is_seen(origin, one.sequence):
+                continue
+            message = _Sent(one, large)
+            handle = self._handle(queue, message)
+            if handle is None:
+                return routed, len(messages) - index
+            routed.append((one, message, handle))
+        return routed, 0
 
     def _is_kept(self, queue: Queue, message: TransferMessage) -> bool:
         return queue.is_durable and bool(message.flags & TransferFlag.JOURNALLED)
