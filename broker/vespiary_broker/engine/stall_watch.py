@@ -2,9 +2,10 @@
 
 Owns one scan over all queues and addresses every `PERIOD_S`, in steps, which also samples the rates
 of queues. Must never decide what a stall is: that is `stalls`. A stall is logged as a WARNING when
-two scans in a row find it, and once more when it has ended; of one queue or address at most once a
-minute, and at most `_LINES_MAX` of them in a minute, addresses first. Run by a timer of the server;
-owner: the event loop.
+two scans in a row find it, or as INFO if it is a normal state (`_CALM`); each name at most once a
+minute, also if it is made again, and at most `_LINES_MAX` in a minute and level, addresses first.
+The end of each stall that was named is logged as INFO, also if its place was deleted. Run by a
+timer of the server; owner: the event loop.
 """
 
 from __future__ import annotations
@@ -35,9 +36,13 @@ _RANKS: Final = 4
 _QUIET_S: Final = 60.0
 """Seconds in which one queue or address is named at most once."""
 _LINES_MAX: Final = 20
-"""Stalls that the log names in `_QUIET_S`; the others are counted in one line."""
+"""Stalls of one level that the log names in `_QUIET_S`; the others are counted in one line."""
+_CALM: Final = frozenset({StallReason.SCHEDULED})
+"""Reasons that are normal states: somebody asked for them."""
 
 Place = Queue | Address
+_Key = tuple[str, str]
+"""Kind and name: a queue that is made again is the same one to whoever reads the log."""
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +52,14 @@ class _Watched:
     """A queue or an address that is stalled.
 
     Attributes:
+        place: It; another one may have its name by now.
         stall: Why, as of the last scan.
         since_s: When a scan first found that reason.
         is_told: Whether the log names it or counts it.
         is_named: Whether the log names it.
     """
 
+    place: Place
     stall: Stall
     since_s: float
     is_told: bool = False
@@ -96,9 +103,9 @@ class StallWatch:
         self._rates = engine.rates
         self._stalls = stalls
         self._clock_s = clock_s
-        self._watched: dict[Place, _Watched] = {}
-        self._named_s: dict[Place, float] = {}  # when the log named it last
-        self._lines = 0  # that named a stall since `_lines_begin_s`
+        self._watched: dict[_Key, _Watched] = {}
+        self._named_s: dict[_Key, float] = {}  # when the log named it last, if a minute ago
+        self._lines: Counter[int] = Counter()  # of a level, since `_lines_begin_s`
         self._lines_begin_s = self._counted_s = -_QUIET_S
         self._unnamed: Counter[StallReason] = Counter()
 
@@ -108,8 +115,9 @@ class StallWatch:
         """Return how many queues, and how many addresses, are stalled for which reason."""
         queues: Counter[StallReason] = Counter()
         addresses: Counter[StallReason] = Counter()
-        for place, watched in self._watched.items():
-            (queues if isinstance(place, Queue) else addresses)[watched.stall.reason] += 1
+        for watched in self._watched.values():
+            is_queue = isinstance(watched.place, Queue)
+            (queues if is_queue else addresses)[watched.stall.reason] += 1
         return queues, addresses
 
     def stalled(self, limit: int, addresses: Iterable[str] = ()) -> list[StalledPlace]:
@@ -124,13 +132,15 @@ class StallWatch:
         """
         now_s, count_max = self._clock_s(), _LOOKS_EACH * limit
         ranks: list[list[tuple[Place, float]]] = [[] for _ in range(_RANKS)]
-        for place, watched in self._watched.items():  # the oldest comes first
-            rank = ranks[_rank(place, watched.stall.reason)]
+        for watched in self._watched.values():  # the oldest comes first
+            rank = ranks[_rank(watched.place, watched.stall.reason)]
             if len(rank) < count_max:
-                rank.append((place, watched.since_s))
+                rank.append((watched.place, watched.since_s))
         for name in addresses:
             address = self._registry.addresses.get(name)
-            if address is not None and address not in self._watched and len(ranks[0]) < count_max:
+            watched = self._watched.get(("address", name))
+            is_known = watched is not None and watched.place is address
+            if address is not None and not is_known and len(ranks[0]) < count_max:
                 ranks[0].append((address, now_s))
         found: list[StalledPlace] = []
         for place, since_s in islice(chain.from_iterable(ranks), count_max):
@@ -148,23 +158,24 @@ class StallWatch:
             After each step, 0: nothing has changed.
         """
         if self._clock_s() - self._lines_begin_s >= _QUIET_S:
-            self._lines_begin_s, self._lines = self._clock_s(), 0
+            self._lines_begin_s = self._clock_s()
+            self._lines.clear()
         places: list[Place] = [*self._registry.addresses.values()]  # these are named first
         places += self._registry.queues_by_id.values()
         for begin in range(0, len(places), _STEP):
             for place in places[begin : begin + _STEP]:
                 self._look(place)
             yield 0
-        watched = [*self._watched]
-        for begin in range(0, len(watched), _CHECKS):
-            for place in watched[begin : begin + _CHECKS]:
-                if not self._exists(place):
-                    del self._watched[place]
+        found = [*self._watched.values()]
+        for begin in range(0, len(found), _CHECKS):
+            for watched in found[begin : begin + _CHECKS]:
+                if not self._exists(watched.place):
+                    self._end(watched, self._clock_s())
             yield 0
         self._rates.forget_deleted()
         now_s = self._clock_s()
         self._named_s = {
-            place: at_s for place, at_s in self._named_s.items() if now_s - at_s < _QUIET_S
+            key: at_s for key, at_s in self._named_s.items() if now_s - at_s < _QUIET_S
         }
         self._count_unnamed(now_s)
 
@@ -173,7 +184,8 @@ class StallWatch:
         if not self._unnamed or now_s - self._counted_s < _QUIET_S:
             return
         reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(self._unnamed.items()))
-        log.warning(
+        log.log(
+            _level(*self._unnamed),
             "more queues and addresses are stalled count=%d reasons=%r cure=%r",
             self._unnamed.total(),
             reasons,
@@ -188,44 +200,53 @@ class StallWatch:
         if isinstance(place, Queue):
             self._rates.sample(place)
         stall = self._stalls.why(place)
-        watched = self._watched.get(place)
+        key = (_kind(place), place.name)
+        watched = self._watched.get(key)
         now_s = self._clock_s()
+        if watched is not None and (
+            stall is None or watched.place is not place or watched.stall.reason is not stall.reason
+        ):
+            self._end(watched, now_s)
+            watched = None
         if stall is None:
-            if watched is not None:
-                self._end(place, watched, now_s)
-        elif watched is None or watched.stall.reason is not stall.reason:
-            if watched is not None:
-                self._end(place, watched, now_s)
-            self._watched[place] = _Watched(stall, now_s)
+            return
+        if watched is None:
+            self._watched[key] = _Watched(place, stall, now_s)
         else:
             watched.stall = stall
             if not watched.is_told:
-                self._tell(place, watched, now_s)
+                self._tell(key, watched, now_s)
 
-    def _tell(self, place: Place, watched: _Watched, now_s: float) -> None:
+    def _tell(self, key: _Key, watched: _Watched, now_s: float) -> None:
         """Log that something is stalled, unless it was named less than a minute ago."""
-        if place in self._named_s and now_s - self._named_s[place] < _QUIET_S:
+        if key in self._named_s and now_s - self._named_s[key] < _QUIET_S:
             return
         watched.is_told = True
-        if self._lines == _LINES_MAX:
+        level = _level(watched.stall.reason)
+        if self._lines[level] == _LINES_MAX:
             self._unnamed[watched.stall.reason] += 1
             return
-        self._lines += 1
+        self._lines[level] += 1
         watched.is_named = True
-        self._named_s[place] = now_s
-        log.warning(
+        self._named_s[key] = now_s
+        kind, name = key
+        log.log(
+            level,
             "%s is stalled %s=%s reason=%s text=%r cure=%r",
-            *(_kind(place), _kind(place), place.name, watched.stall.reason),
-            *(watched.stall.text, watched.stall.cure),
+            *(kind, kind, name, watched.stall.reason, watched.stall.text, watched.stall.cure),
         )
 
-    def _end(self, place: Place, watched: _Watched, now_s: float) -> None:
-        del self._watched[place]
+    def _end(self, watched: _Watched, now_s: float) -> None:
+        """Forget a stall; log its end if the log has its begin, whatever ended it."""
+        place, kind = watched.place, _kind(watched.place)
+        del self._watched[kind, place.name]
         if watched.is_named:
-            log.warning(
-                "%s is no longer stalled %s=%s reason=%s seconds=%.0f",
-                *(_kind(place), _kind(place), place.name, watched.stall.reason),
-                now_s - watched.since_s,
+            ended = f"{kind} is no longer stalled"
+            if not self._exists(place):
+                ended = f"stalled {kind} was deleted"
+            log.info(
+                "%s %s=%s reason=%s seconds=%.0f",
+                *(ended, kind, place.name, watched.stall.reason, now_s - watched.since_s),
             )
 
     def _exists(self, place: Place) -> bool:
@@ -250,3 +271,7 @@ def _kind(place: Place) -> str:
 def _stalled_place(place: Place, stall: Stall, age_s: float) -> StalledPlace:
     address = place.address.name if isinstance(place, Queue) else place.name
     return StalledPlace(_kind(place), place.name, address, stall, age_s)
+
+
+def _level(*reasons: StallReason) -> int:
+    return logging.INFO if _CALM.issuperset(reasons) else logging.WARNING

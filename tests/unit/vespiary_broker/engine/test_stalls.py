@@ -313,10 +313,20 @@ def test_a_non_destructive_queue_is_stalled_only_with_unseen_messages() -> None:
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what the watch has logged; an end and a scheduled message are no reason to worry."""
     found = [record for record in caplog.records if record.name == LOGGER]
-    assert all(record.levelno == logging.WARNING for record in found)
     caplog.clear()
+    for record in found:
+        text = record.getMessage()
+        is_begin = "is stalled" in text or "are stalled" in text
+        is_calm = not is_begin or "reason=scheduled" in text or "reasons='scheduled" in text
+        assert record.levelno == (logging.INFO if is_calm else logging.WARNING)
     return [record.getMessage() for record in found]
+
+
+@pytest.fixture(autouse=True)
+def info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
 
 
 def test_a_stall_is_logged_when_two_scans_found_it_and_when_it_ends(
@@ -404,14 +414,51 @@ def test_new_stalls_of_a_minute_are_counted_in_one_line(caplog: pytest.LogCaptur
     assert sum("count=" in line for line in lines(caplog)) == 1
 
 
-def test_a_deleted_queue_is_forgotten() -> None:
+def test_a_deleted_queue_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
     watched = Watched()
     watched.send()
     watched.scan(2)
+    assert len(lines(caplog)) == 1
     watched.rig.registry.drop_queue(watched.rig.registry.queues["q"])
     assert watched.watch.stalled(10) == []
     watched.scan()
     assert watched.watch.counts()[0] == {}
+    (ended,) = lines(caplog)
+    assert ended.startswith("stalled queue was deleted queue=q reason=no-consumers seconds=")
+
+
+def test_a_queue_that_is_made_again_is_named_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watched = Watched()
+    found = []
+    for _ in range(24):  # 4 minutes, 10 s each
+        watched.send()
+        watched.scan(2)
+        found += lines(caplog)
+        watched.rig.registry.drop_queue(watched.rig.registry.queues["q"])
+    watched.scan()
+    found += lines(caplog)
+    begun = [line.startswith("queue is stalled queue=q") for line in found]
+    assert 2 <= sum(begun) <= 4
+    assert begun == [True, False] * sum(begun), "each that is named has its end"
+
+
+def test_scheduled_messages_do_not_keep_others_out_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watched = Watched()
+    for number in range(30):
+        due = b"AMQ_SCHEDULED_TIME:%d\n" % (watched.rig.now_ms + 3_600_000)
+        watched.rig.send(f"/queue/later{number}", b"x", properties=due, priority=5)
+    for _ in range(30):
+        watched.rig.turn()
+    watched.scan(2)
+    watched.send()
+    watched.scan(2)
+    found = lines(caplog)
+    assert sum("reason=scheduled" in line for line in found) == 20
+    assert sum("is stalled queue=q reason=no-consumers" in line for line in found) == 1
 
 
 def test_addresses_come_first() -> None:
