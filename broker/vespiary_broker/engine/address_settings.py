@@ -141,7 +141,11 @@ class AddressSettingsTable:
             address: Name of the address; it need not exist.
         """
         settings = self.settings_for(address)
-        return address in self._last_resorts or bool(settings.send_to_dla_on_no_route)
+        return self.is_last_resort(address) or bool(settings.send_to_dla_on_no_route)
+
+    def is_last_resort(self, address: str) -> bool:
+        """Return whether an address is the dead-letter or expiry address of any address."""
+        return address in self._last_resorts
 
     def is_said_apart(self, names: Collection[str], address: str, other: str) -> bool:
         """Return whether a match that covers an address, and not another one, says some setting.

@@ -256,6 +256,10 @@ class Registry:
         """Return the match that a setting of an address is from; None: it is the default."""
         return self._settings.match_of(setting, address)
 
+    def is_last_resort(self, address: str) -> bool:
+        """Return whether an address is the dead-letter or expiry address of any address."""
+        return self._settings.is_last_resort(address)
+
     def change_settings(self, matches: Mapping[str, AddressSettings]) -> None:
         """Take other settings by address from now on, for what there is as well."""
         self._settings.replace(matches)

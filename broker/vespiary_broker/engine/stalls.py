@@ -156,11 +156,20 @@ class Stalls:
         matches = {self._registry.match_of(limit, address.name) for limit in _LIMITS} - {None}
         where = "".join(f" (address-settings {match})" for match in sorted(map(str, matches)))
         raising = f"raise its limit{where}"
+        held: tuple[int, str] = (0, "")
         for queue in address.queues.values():
             stall = self._why_queue(queue)
             if stall is not None:
                 why = f"its queue {queue.name} is stalled, {stall.text}"
                 return f"{why}: {stall.cure}; or {raising}"
+            statistics = self._core.queue_statistics(queue.id)
+            if not _in_queue(statistics):
+                held = max(held, (statistics.delivering, queue.name))
+        count, name = held
+        if count:
+            messages = _counted(count, "message", "messages")
+            why = f"its queue {name} has {messages} delivered and not acknowledged"
+            return f"{why}; `vespiary consumer list --queue {name}` shows by whom; or {raising}"
         return f"consume its messages faster, purge its queues, or {raising}"
 
     # --- queues: messages that no consumer is given -----------------------------------------------
@@ -173,14 +182,14 @@ class Stalls:
                 return _paused("queue", queue.name)
             return _paused("address", queue.address.name)
         statistics = self._core.queue_statistics(queue.id)
-        if statistics.ready + statistics.paged - statistics.paged_prepared <= 0:
+        if not _in_queue(statistics):
             return self._set_aside(queue, statistics)
         if queue.stream is not None:
             return None
         if queue.views is not None:
             return self._why_unseen(queue, statistics)
         if not queue.rota.tiers:
-            return _no_consumers(queue)
+            return self._no_consumers(queue)
         if self._rates.has_moved(queue):
             return None
         return self._why_undelivered(queue, statistics)
@@ -283,7 +292,8 @@ class Stalls:
             StallReason.NO_SELECTOR_MATCH,
             "no message matches the selector of a consumer that takes messages"
             + (", or its user may not consume it" if any(one.guard for one in takers) else ""),
-            f"start a consumer for the others; `vespiary browse {queue.name}` shows the messages, "
+            "start a consumer whose selector matches, or one without a selector; "
+            f"`vespiary browse {queue.name}` shows the messages, "
             f"`vespiary consumer list --queue {queue.name}` the selectors",
         )
 
@@ -295,9 +305,17 @@ class Stalls:
         )
 
     def _no_credit(self, queue: Queue, consumers: Sequence[Consumer]) -> Stall:
-        unread = sum(self._dispatcher.is_output_full(one.output, queue.id) for one in consumers)
         count = len(consumers)
         whose = "its consumer takes no" if count == 1 else f"none of its {count} consumers takes a"
+        unread = sum(self._dispatcher.is_output_full(one.output, queue.id) for one in consumers)
+        listing = f"`vespiary consumer list --queue {queue.name}` shows credit"
+        if not unread and not any(map(self._held, consumers)):
+            clients = "the client has" if count == 1 else "the clients have"
+            return Stall(
+                StallReason.NO_CREDIT,
+                f"{whose} message: {clients} granted no credit",
+                f"see whether {'it receives' if count == 1 else 'they receive'}; {listing}",
+            )
         text = f"{whose} message: no credit, or as many messages unacknowledged as it may hold"
         if unread:
             text += f"; {_counted(unread, 'client does', 'clients do')} not read the connection, "
@@ -305,9 +323,29 @@ class Stalls:
         return Stall(
             StallReason.NO_CREDIT,
             text,
-            f"`vespiary consumer list --queue {queue.name}` shows credit and messages held; "
+            f"{listing} and messages held; "
             f"`vespiary connection close --queue {queue.name}` gives what they hold to others",
         )
+
+    def _held(self, consumer: Consumer) -> int:
+        """Return how many messages a consumer has that it has not acknowledged."""
+        view = consumer.view
+        return self._core.held_count(consumer.handle) if view is None else view.held
+
+    def _no_consumers(self, queue: Queue) -> Stall:
+        browse = f"`vespiary browse {queue.name}` shows the messages"
+        wanted, count = queue.kind.consumers_before_dispatch, len(queue.consumers)
+        text, cure = "it has no consumers", f"start a consumer; {browse}"
+        if count:
+            text = f"it has {_counted(count, 'consumer', 'consumers')} and waits for {wanted} "
+            text += "(consumers-before-dispatch)"
+        elif queue.client_id:
+            text = f"its client (client id {queue.client_id}) is not connected"
+            cure = f"start this client, or `vespiary queue delete {queue.name}` if it is gone for "
+            cure += f"good; {browse}"
+        elif self._registry.is_last_resort(queue.address.name):
+            cure = f"{browse}, and `vespiary queue retry {queue.name}` moves them back"
+        return Stall(StallReason.NO_CONSUMERS, text, cure)
 
     def _takes(self, consumer: Consumer) -> bool:
         """Whether a consumer takes a message now, as far as its client is concerned."""
@@ -328,17 +366,9 @@ def _paused(kind: str, name: str) -> Stall:
     )
 
 
-def _no_consumers(queue: Queue) -> Stall:
-    wanted, count = queue.kind.consumers_before_dispatch, len(queue.consumers)
-    text = "it has no consumers"
-    if count:
-        text = f"it has {_counted(count, 'consumer', 'consumers')} and waits for {wanted} "
-        text += "(consumers-before-dispatch)"
-    return Stall(
-        StallReason.NO_CONSUMERS,
-        text,
-        f"start a consumer; `vespiary browse {queue.name}` shows the messages",
-    )
+def _in_queue(statistics: QueueStatistics) -> bool:
+    """Whether a queue has messages to give."""
+    return statistics.ready + statistics.paged - statistics.paged_prepared > 0
 
 
 def _unread(queue: Queue, statistics: QueueStatistics) -> Stall:

@@ -171,11 +171,67 @@ def test_no_selector_matches() -> None:
     assert stall is not None
     assert stall.reason is StallReason.NO_SELECTOR_MATCH
     assert "no message matches" in stall.text
+    assert stall.cure.startswith("start a consumer whose selector matches, or one without a sel")
     assert "a = 1" not in stall.text, "selectors are for administrators"
     output = watched.rig.output()
     watched.rig.subscribe(output, "/queue/q", selector="a = 2", credit=1)
     watched.settle()
     assert watched.reason() is StallReason.NO_CREDIT, "who wants the rest has no credit"
+
+
+def queue_stall(watched: Watched, name: str) -> Stall:
+    stall = watched.stalls.why(watched.rig.registry.queues[name])
+    assert stall is not None
+    return stall
+
+
+@pytest.mark.parametrize("name", ["DLQ", "ExpiryQueue"])
+def test_dead_letters_say_how_they_go_back(name: str) -> None:
+    watched = Watched(
+        {"dead_letter_address": "DLQ", "expiry_address": "ExpiryQueue"},
+    )
+    watched.send(queue=name)
+    assert f"`vespiary queue retry {name}` moves them back" in queue_stall(watched, name).cure
+
+
+def test_a_subscription_whose_client_is_away() -> None:
+    watched = Watched()
+    output = watched.rig.output()
+    kept = watched.rig.subscribe(output, "/topic/t", client_id="till", durable_name="s")
+    name = kept.queue.name
+    close_subscription(watched.rig.core, watched.rig.registry, kept, counted=False)
+    watched.rig.send("/topic/t", b"x")
+    watched.rig.turns()
+    stall = queue_stall(watched, name)
+    assert stall.reason is StallReason.NO_CONSUMERS
+    assert stall.text == "its client (client id till) is not connected"
+    assert stall.cure.startswith("start this client")
+
+
+def test_a_consumer_that_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched()
+    output = watched.rig.output(room=1)
+    consumer = watched.rig.subscribe(output, "/queue/q", AckMode.AUTO)
+    consumer.client_credit = lambda: 0
+    watched.send(5)
+    watched.settle()
+    monkeypatch.setattr(watched.rig.dispatcher, "is_output_full", lambda *_: False)
+    stall = queue_stall(watched, "q")
+    assert stall.text == "its consumer takes no message: the client has granted no credit"
+    assert "connection close" not in stall.cure
+
+
+def test_a_full_address_whose_messages_consumers_hold() -> None:
+    watched = Watched(full())
+    watched.rig.subscribe(watched.rig.output(), "/queue/q")
+    watched.send(2)
+    assert watched.address_reason() is StallReason.FULL
+    stall = watched.stalls.why(watched.rig.registry.addresses["q"])
+    assert stall is not None
+    assert stall.cure.startswith(
+        "its queue q has 2 messages delivered and not acknowledged; "
+        "`vespiary consumer list --queue q` shows by whom; or raise its limit"
+    )
 
 
 def test_groups_whose_owner_takes_nothing() -> None:
