@@ -115,6 +115,7 @@ class Broker(Record, frozen=True):
         client_errors: Errors that clients caused, by kind.
         logins_refused: Logins refused.
         messages_dropped: Messages dropped because the disk was full.
+        messages_dropped_address_full: Messages dropped because an address was full.
         messages_unrouted: Messages that no queue accepted.
         messages_unrouted_by_address: The same by address, most first.
         large_messages: Large messages; null without persistence.
@@ -143,6 +144,7 @@ class Broker(Record, frozen=True):
     client_errors: dict[str, int]
     logins_refused: int
     messages_dropped: int
+    messages_dropped_address_full: int
     messages_unrouted: int
     messages_unrouted_by_address: dict[str, int]
     journal_failed_reason: str = ""

@@ -88,6 +88,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield f"queues      {found['queues']} of {addresses}"
     if found["messagesUnrouted"]:
         yield f"unrouted    {_unrouted(found)}"
+    yield from _dropped_lines(found)
     hindrances = list(_hindrances(found))
     yield from hindrances
     others = [each for each in found["stalls"] if not _is_hindrance(each)]
@@ -125,4 +126,23 @@ def _unrouted(found: dict[str, Any]) -> str:
     others = ", ..." if len(by_address) > _ADDRESSES_SHOWN else ""
     count = found["messagesUnrouted"]
     messages = terminal.counted(count, "message was", "messages were")
-    return f"{messages} accepted by no queue: {named}{others}"
+    text = f"{messages} accepted by no queue: {named}{others}"
+    if by_address:
+        text += f". Next: `vespiary address show {by_address[0][0]}` names its queues, the log why"
+    return text
+
+
+def _dropped_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield how many messages were confirmed and dropped since the start, and what to do next."""
+    if found["messagesDroppedAddressFull"]:
+        messages = terminal.counted(found["messagesDroppedAddressFull"], "message")
+        yield (
+            f"dropped     {messages} to full addresses whose policy is DROP. Next: the log names "
+            "them, `vespiary address show ADDRESS` shows the limit; consume, raise it, or use BLOCK"
+        )
+    if found["messagesDropped"]:
+        messages = terminal.counted(found["messagesDropped"], "message")
+        yield (
+            f"dropped     {messages} while the disk was full (disk-full-policy DROP). Next: "
+            "enlarge the volume, or consume messages"
+        )

@@ -55,7 +55,8 @@ from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.settling import Judge
 from vespiary_broker.engine.streams import check_not_streamed
 from vespiary_broker.engine.switching import Switches
-from vespiary_broker.engine.unrouted_messages import UnroutedMessages
+from vespiary_broker.engine.unrouted_messages import Explanation, UnroutedMessages
+from vespiary_broker.engine.unrouted_reasons import explain_unrouted
 from vespiary_broker.engine.usage import Usage
 from vespiary_spec.errors import JournalError, RemoteProtocolError, VespiaryError
 from vespiary_spec.settings import Address as ConfiguredAddress
@@ -151,7 +152,7 @@ class Registry:
         self._departures: Counter[str] = Counter()
         self.switches = Switches()
         self.unrouted_messages = UnroutedMessages(
-            core, naming.syntax.delimiter, naming.clock_s, self._has_anycast
+            core, naming.syntax.delimiter, naming.clock_s, self._explain_unrouted
         )
         self.diverts = Diverts(
             bindings,
@@ -341,6 +342,10 @@ class Registry:
                 self._core, reach, queue.address.name, self.switches, self.unrouted_messages
             )
         return queue.route
+
+    def _explain_unrouted(self, name: str) -> Explanation:
+        is_diverted = any(divert.is_exclusive for divert in self.diverts.at(name))
+        return explain_unrouted(name, self.addresses.get(name), is_diverted=is_diverted)
 
     def _has_anycast(self, name: str) -> bool:
         address = self.addresses.get(name)

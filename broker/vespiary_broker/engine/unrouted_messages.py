@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.names import is_reserved
@@ -27,6 +27,25 @@ LOG_LINES_MAX: Final = 50
 log = logging.getLogger(__name__)
 
 
+class Explanation(NamedTuple):
+    """Why no queue of an address accepts messages.
+
+    Attributes:
+        cause: The reason, as a sentence without a full stop.
+        cure: What to do next, likewise.
+        is_expected: Whether this is nothing unusual, as for a topic without subscribers.
+    """
+
+    cause: str
+    cure: str
+    is_expected: bool = False
+
+
+_OF_OTHERS: Final = Explanation(
+    "there are too many addresses to name each", "`vespiary address list` shows the counts"
+)
+
+
 class UnroutedMessages:
     """Counts them.
 
@@ -34,8 +53,7 @@ class UnroutedMessages:
         core: The core.
         delimiter: Character between the words of an address.
         clock_s: Seconds of a clock that nobody sets.
-        is_queue_expected: Whether an address is one that takes messages for queues, so a message
-            that none takes is most likely a mistake.
+        explain: Returns why no queue of an address accepts messages.
     """
 
     def __init__(
@@ -43,12 +61,12 @@ class UnroutedMessages:
         core: Core,
         delimiter: str,
         clock_s: Callable[[], float],
-        is_queue_expected: Callable[[str], bool],
+        explain: Callable[[str], Explanation],
     ) -> None:
         self._core = core
         self._delimiter = delimiter
         self._clock_s = clock_s
-        self._is_queue_expected = is_queue_expected
+        self._explain = explain
         self._names: dict[int, str] = {}
         self._counts: dict[str, int] = {}  # the one that lost a message last comes last
         self._others = 0
@@ -135,11 +153,10 @@ class UnroutedMessages:
 
     def _log(self, name: str, messages: int) -> None:
         """Log one address: a topic without subscribers is nothing unusual."""
-        level = logging.WARNING if self._is_queue_expected(name) else logging.INFO
+        why = _OF_OTHERS if name == OTHERS else self._explain(name)
         log.log(
-            level,
-            "no queue accepted messages that were confirmed; `vespiary address show` names the "
-            "queues of an address, and `vespiary queue create` makes one address=%s messages=%d",
-            name,
-            messages,
+            logging.INFO if why.is_expected else logging.WARNING,
+            "no queue accepted messages that were confirmed address=%s messages=%d cause=%r "
+            "cure=%r",
+            *(name, messages, why.cause, why.cure),
         )

@@ -38,7 +38,10 @@ def test_a_broker_that_is_well(rig: AdminRig, capsys: pytest.CaptureFixture[str]
     assert ask(rig) == 0
     shown = capsys.readouterr().out
     assert "listener    all on 127.0.0.1:61616 (stomp), 1 connection\n" in shown
-    assert "unrouted    12 messages were accepted by no queue: tasks 10, news 2\n" in shown
+    assert "unrouted    12 messages were accepted by no queue: tasks 10, news 2. Next: " in shown
+    assert "`vespiary address show tasks` names its queues" in shown
+    assert "dropped     6 messages to full addresses whose policy is DROP. Next: " in shown
+    assert "while the disk was full" not in shown
     assert "ready       producers and consumers go on" in shown
     assert ready(rig) == b"ready\n"
 

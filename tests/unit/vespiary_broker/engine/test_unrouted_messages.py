@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 
@@ -210,7 +211,9 @@ def test_an_address_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) ->
         found = [(each.levelname, each.getMessage()) for each in caplog.records]
         caplog.clear()
         return [
-            (level, text.partition(" address=")[2]) for level, text in found if "no queue" in text
+            (level, text.partition(" address=")[2].partition(" cause=")[0])
+            for level, text in found
+            if "no queue" in text
         ]
 
     assert logged() == []
@@ -226,6 +229,61 @@ def test_an_address_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) ->
     assert logged() == [("WARNING", "orders messages=2")]
     rig.now_s += LOG_PERIOD_S
     assert logged() == []
+
+
+@pytest.fixture
+def explained(caplog: pytest.LogCaptureFixture) -> Callable[[Rig], str]:
+    """Return the line of the only address that lost messages, from the level on."""
+    caplog.set_level(logging.INFO)
+
+    def explained(rig: Rig) -> str:
+        caplog.clear()
+        rig.registry.unrouted_messages.report()
+        found = [each for each in caplog.records if "no queue" in each.getMessage()]
+        (line,) = [f"{each.levelname} {each.getMessage()}" for each in found]
+        return line
+
+    return explained
+
+
+def test_a_topic_says_how_to_subscribe(explained: Callable[[Rig], str]) -> None:
+    rig = Rig()
+    rig.send("/topic/news", b"x")
+    line = explained(rig)
+    assert line.startswith("INFO ")
+    assert "cause='nobody has subscribed to the topic'" in line
+    assert "subscribe to the topic, or `vespiary queue create news --routing-type multi" in line
+
+
+@pytest.mark.parametrize(("prefix", "kind"), [("/queue/", ANYCAST), ("/topic/", MULTICAST)])
+def test_a_filter_that_rejects_is_named(
+    explained: Callable[[Rig], str], prefix: str, kind: RoutingType
+) -> None:
+    rig = Rig()
+    filtered(rig, "red", "news", kind)
+    rig.send(f"{prefix}news", b"x", colour="blue")
+    line = explained(rig)
+    assert line.startswith("WARNING ")
+    assert "cause='the filter of the queue red rejected them'" in line
+    assert "queue create" not in line
+
+
+def test_queues_of_the_other_routing_type_are_said(explained: Callable[[Rig], str]) -> None:
+    rig = Rig()
+    do(rig.registry.create_queue("x", "x", ANYCAST))
+    do(rig.registry.create_address("x", {MULTICAST}))
+    rig.send("/topic/x", b"x")
+    line = explained(rig)
+    assert "cause='x has only ANYCAST queues, and they were sent as MULTICAST'" in line
+    assert "`vespiary queue create QUEUE --address x --routing-type multicast`" in line
+
+
+def test_an_exclusive_divert_is_named(explained: Callable[[Rig], str]) -> None:
+    rig = Rig()
+    do(rig.registry.create_queue("q", "news", MULTICAST))
+    divert(rig, exclusive=True)
+    rig.send("/topic/news", b"x")
+    assert "an exclusive divert sends them to an address without" in explained(rig)
 
 
 def test_many_addresses_take_turns_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
