@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from vespiary_broker.admin import change_records, records
 from vespiary_broker.admin.handlers import Answer, Api, Call, shown
-from vespiary_broker.admin.problems import Refused
+from vespiary_broker.admin.problems import Refused, unknown_queue
 from vespiary_broker.admin.queue_wishes import wishes_of
 
 
@@ -57,7 +57,7 @@ async def change_address(api: Api, call: Call) -> Answer:
 
 def _check_queue(api: Api, name: str) -> None:
     if api.broker.queue(name) is None:
-        raise Refused(404, f"There is no queue {name[:200]!r}.")
+        raise unknown_queue(name, api.broker.queue)
 
 
 def _check_address(api: Api, name: str) -> None:

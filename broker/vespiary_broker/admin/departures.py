@@ -12,7 +12,7 @@ from typing import Any
 
 from vespiary_broker.admin import task_records
 from vespiary_broker.admin.handlers import Answer, Api, Call, shown
-from vespiary_broker.admin.problems import Refused, refused
+from vespiary_broker.admin.problems import Refused, refused, unknown_queue
 from vespiary_broker.engine.wanted import Act, Wanted
 from vespiary_spec.errors import InvalidSelector, NotPermitted, RemoteProtocolError
 
@@ -75,7 +75,7 @@ async def expire_messages(api: Api, call: Call) -> Answer:
 async def _begin(api: Api, call: Call, act: Act, **more: Any) -> Answer:
     """Begin a task; wait for a while, and answer with how it is then."""
     if api.broker.queue(call.name) is None:
-        raise Refused(404, f"There is no queue {call.name[:200]!r}.")
+        raise unknown_queue(call.name, api.broker.queue)
     choice: task_records.Choice = call.body
     wanted = Wanted(
         queue=call.name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from vespiary_broker.admin import group_records
 from vespiary_broker.admin.handlers import Answer, Api, Call, number, shown
-from vespiary_broker.admin.problems import Refused
+from vespiary_broker.admin.problems import unknown_queue
 
 
 async def list_groups(api: Api, call: Call) -> Answer:
@@ -29,4 +29,4 @@ async def release_groups(api: Api, call: Call) -> Answer:
 
 def _check_queue(api: Api, name: str) -> None:
     if api.broker.queue(name) is None:
-        raise Refused(404, f"There is no queue {name[:200]!r}.")
+        raise unknown_queue(name, api.broker.queue)

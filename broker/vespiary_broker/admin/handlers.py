@@ -16,7 +16,7 @@ import msgspec
 
 from vespiary_broker.admin import records, statistics_records
 from vespiary_broker.admin.ports import Broker
-from vespiary_broker.admin.problems import Refused, refused
+from vespiary_broker.admin.problems import Refused, refused, unknown_queue
 from vespiary_broker.admin.queue_wishes import other_than, wishes_of
 from vespiary_broker.admin.volumes import VolumePage, Volumes
 from vespiary_broker.engine.names import check_new_name
@@ -349,7 +349,7 @@ class Api:
     def _queue(self, name: str) -> object:
         state = self.broker.queue(name)
         if state is None:
-            raise Refused(404, f"There is no queue {name[:200]!r}.")
+            raise unknown_queue(name, self.broker.queue)
         return state
 
     def _address(self, name: str) -> object:

@@ -11,14 +11,14 @@ from typing import Any
 
 from vespiary_broker.admin import message_records
 from vespiary_broker.admin.handlers import Answer, Api, Call, number
-from vespiary_broker.admin.problems import Refused, refused
+from vespiary_broker.admin.problems import refused, unknown_queue
 from vespiary_spec.errors import InvalidSelector
 
 
 async def browse_queue(api: Api, call: Call) -> Answer:
     """Look at the messages of a queue; none is taken."""
     if api.broker.queue(call.name) is None:
-        raise Refused(404, f"There is no queue {call.name[:200]!r}.")
+        raise unknown_queue(call.name, api.broker.queue)
     try:
         page: Any = await api.broker.browsing.page(
             call.name,
@@ -39,7 +39,7 @@ async def browse_queue(api: Api, call: Call) -> Answer:
 async def count_messages(api: Api, call: Call) -> Answer:
     """Count messages of a queue, those that consumers hold included."""
     if api.broker.queue(call.name) is None:
-        raise Refused(404, f"There is no queue {call.name[:200]!r}.")
+        raise unknown_queue(call.name, api.broker.queue)
     try:
         counted: Any = await api.broker.browsing.count(
             call.name, after=number(call.query["after"]) or 0, filter_text=call.query["filter"]

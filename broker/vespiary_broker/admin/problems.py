@@ -6,10 +6,12 @@ traceback or a payload out. Called by `handlers`, `access`, `endpoints`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
 from vespiary_broker.admin.records import Problem
+from vespiary_broker.engine.names import meant_queue
 from vespiary_spec.errors import (
     ConfigError,
     DiskFull,
@@ -56,6 +58,20 @@ class Refused(Exception):  # noqa: N818  (an answer, not a fault)
             detail=self.detail,
             instance=instance,
         )
+
+
+def unknown_queue(name: str, queue: Callable[[str], object | None]) -> Refused:
+    """Return the answer to a request about a queue that does not exist.
+
+    Args:
+        name: What it is called in the request.
+        queue: Returns the state of a queue; None: there is none of that name.
+    """
+    detail = f"There is no queue {name[:200]!r}."
+    meant = meant_queue(name)
+    if meant and queue(meant) is not None:
+        detail += f" Name it {meant[:200]!r}."
+    return Refused(404, detail)
 
 
 def refused(error: VespiaryError, status: int | None = None) -> Refused:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from vespiary_broker.admin import stream_records
 from vespiary_broker.admin.handlers import Answer, Api, Call, cut, shown
-from vespiary_broker.admin.problems import Refused
+from vespiary_broker.admin.problems import Refused, unknown_queue
 from vespiary_codec.journal.ranges import encode_trailer
 
 BLOCKS_LENGTH: Final = "Vespiary-Blocks-Length"
@@ -42,7 +42,7 @@ async def claim_stream(api: Api, call: Call) -> Answer:
     wanted: stream_records.StreamClaim = call.body
     is_new = api.broker.streams.get(wanted.name) is None
     if is_new and api.broker.queue(wanted.queue) is None:
-        raise Refused(404, f"There is no queue {wanted.queue[:200]!r}.")
+        raise unknown_queue(wanted.queue, api.broker.queue)
     state = await api.broker.streams.claim(wanted.name, wanted.queue, wanted.owner, wanted.lease_s)
     value = shown(state, stream_records.Stream)
     return Answer(value, 201 if is_new else 200, f"/api/v1/streams/{quote(value.name, safe='')}")

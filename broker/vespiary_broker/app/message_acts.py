@@ -23,6 +23,7 @@ from vespiary_broker.engine.core import MessageView, NoRoom
 from vespiary_broker.engine.departures import check_departure, leave
 from vespiary_broker.engine.message_times import is_scheduled
 from vespiary_broker.engine.moves import Reason
+from vespiary_broker.engine.names import meant_queue
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.restaging import Restager, Rewrite, Staged
 from vespiary_broker.engine.stream_gaps import GapReason
@@ -265,13 +266,18 @@ class MessageActs:
             raise RemoteProtocolError(f"there is no queue {name}")
         return queue
 
+    def _cure_of(self, missing: str) -> str:
+        """Return what to do about a target that is not there."""
+        meant = meant_queue(missing)
+        return f"name it {meant}" if meant in self._engine.registry.queues else "create it first"
+
     def _rewrite(self, queue: Queue, wanted: Wanted) -> Rewrite:
         if wanted.act in (Act.MOVE, Act.COPY):
             target = self._engine.registry.queues.get(wanted.to)
             if target is None:
                 raise RemoteProtocolError(
                     f"there is no queue {wanted.to} to {wanted.act} messages to",
-                    cure="create it first",
+                    cure=self._cure_of(wanted.to),
                 )
             if target is queue:
                 raise RemoteProtocolError(

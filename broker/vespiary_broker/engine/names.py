@@ -311,6 +311,19 @@ def foreign_meaning(text: str, anycast_prefix: str, multicast_prefix: str) -> Me
     return Meaning(form.routing_type, name)
 
 
+def meant_queue(text: str) -> str:
+    """Return the queue that a name in the form of another broker means; empty: it is in none.
+
+    Args:
+        text: What was given as the name of a queue.
+    """
+    try:
+        meaning = foreign_meaning(text, "", "")
+    except InvalidName:
+        return ""
+    return "" if meaning is None else meaning.name.rpartition("::")[2]
+
+
 def own_form(text: str, anycast_prefix: str, multicast_prefix: str) -> str:
     """Return a destination as clients of this broker write it.
 

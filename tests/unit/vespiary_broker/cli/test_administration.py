@@ -174,6 +174,13 @@ def test_a_queue_is_changed_paused_and_goes_on(rig: AdminRig, capsys: pytest.Cap
     assert not rig.broker.queue_states["orders"].is_paused
     assert ask(rig, "queue", "pause", "nowhere") == 1
     assert "There is no queue 'nowhere'" in capsys.readouterr().err
+    assert ask(rig, "queue", "pause", "jms.queue.nowhere") == 1
+    assert "Name it" not in capsys.readouterr().err
+    for command in ("show", "pause", "purge", "groups", "delete"):
+        confirmed = ["--yes"] if command in ("purge", "delete") else []
+        assert ask(rig, "queue", command, "queue://orders", *confirmed) == 1
+        text = "There is no queue 'queue://orders'. Name it 'orders'."
+        assert text in capsys.readouterr().err
     assert ask(rig, "queue", "create", "few", "--max-consumers", "1") == 0
     assert rig.broker.queue_states["few"].max_consumers == 1
 

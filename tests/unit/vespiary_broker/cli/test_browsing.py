@@ -76,3 +76,10 @@ def test_what_is_wrong_is_said(rig: AdminRig, capsys: pytest.CaptureFixture[str]
     assert ask(rig, "orders", "--filter", "x = ") == 1
     assert "the filter is none" in capsys.readouterr().err
     assert rig.get("/api/v1/queues/orders/messages?filter=x").status == 400
+
+
+def test_a_name_in_the_form_of_another_broker(
+    rig: AdminRig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ask(rig, "queue://orders") == 1
+    assert "There is no queue 'queue://orders'. Name it 'orders'." in capsys.readouterr().err

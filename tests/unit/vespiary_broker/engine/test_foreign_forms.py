@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from vespiary_broker.engine.foreign_names import warn_of_foreign_names
 from vespiary_broker.engine.names import (
     PREFIXES,
     Destination,
     InvalidName,
     check_new_name,
+    meant_queue,
     own_form,
     parse_destination,
 )
 from vespiary_spec.errors import RemoteProtocolError
-from vespiary_spec.settings import RoutingType
+from vespiary_spec.settings import AddressSettings, Configuration, RoutingType
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
@@ -93,3 +95,42 @@ def test_the_own_prefix_comes_first() -> None:
     assert found.address == "jms.queue.x"
     assert own_form("/queue/jms.queue.x", *PREFIXES) == "/queue/jms.queue.x"
     assert own_form("/exchange/x", "/exchange/", "/topic/") == "/exchange/x"
+
+
+def test_an_address_in_such_a_form_says_how_to_reach_it(caplog: pytest.LogCaptureFixture) -> None:
+    warn_of_foreign_names(["orders", "jms.queue.old", "topic://t"], Configuration())
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "STOMP and AMQP clients that use jms.queue.old now reach the queue old; use "
+        "/queue/jms.queue.old for this one, or move its messages with `vespiary queue move` "
+        "kind=addresses names=2 first='jms.queue.old', 'topic://t'"
+    )
+
+
+def test_an_address_in_a_rejected_form_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    warn_of_foreign_names(["/exchange/a"], Configuration())
+    assert "clients that use /exchange/a are now rejected; use /queue//exchange/a " in caplog.text
+
+
+def test_a_match_in_such_a_form_says_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"queue://q": AddressSettings()}
+    warn_of_foreign_names([], Configuration(address_settings=settings))
+    (record,) = caplog.records
+    assert record.getMessage().startswith(
+        "this match no longer applies to what clients call queue://q; name it q "
+        "kind=address-settings names=1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "queue"),
+    [
+        ("queue://x", "x"),
+        ("jms.queue.a::x", "x"),
+        ("/queues/x", "x"),
+        ("x", ""),
+        ("/exchange/x", ""),
+    ],
+)
+def test_the_queue_that_a_name_means(name: str, queue: str) -> None:
+    assert meant_queue(name) == queue
