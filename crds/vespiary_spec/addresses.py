@@ -66,7 +66,8 @@ class AddressSettings(FateSettings, frozen=True, kw_only=True, rename="camel", o
     default_queue_routing_type: Annotated[
         RoutingType | None,
         setting(
-            "Routing type of a created queue when neither client nor prefix names one.",
+            "Routing type of what is created for address::queue when neither client nor prefix "
+            "names one; default-address-routing-type is for names without a queue.",
             change=Change.RELOAD,
             default_text="MULTICAST",
         ),

@@ -138,8 +138,8 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     ),
     CatalogueEntry(
         LoginBusy,
-        "A password was not checked, since too many other logins wait for their check, or the "
-        "broker stops. It says nothing about the password.",
+        "A password was not checked, since too many other logins wait for their check, or "
+        "because the broker is shutting down. It says nothing about the password.",
         "Try again after a moment.",
     ),
     CatalogueEntry(

@@ -250,18 +250,24 @@ class NotPermitted(RemoteProtocolError):
         user: Name of the user; empty for a client that is not logged in.
         permission: The permission, as `security-settings` spells it.
         address: The address.
-        match: The match of `security-settings` that decided; empty: none covers the address.
+        match: The match of `security-settings` that decided; empty: none covers the address; None:
+            it is a wildcard, and no match permits any address that it covers.
     """
 
     code = "VSP-P110"
     _SHOWN_MAX: ClassVar[int] = 200
 
-    def __init__(self, user: str, permission: str, address: str, match: str) -> None:
+    def __init__(self, user: str, permission: str, address: str, match: str | None) -> None:
         who = f"the user {user}" if user else "a client without a login"
         shown = address[: self._SHOWN_MAX]
-        rule = f"the match {match[: self._SHOWN_MAX]} decides" if match else "no match covers it"
+        if match is None:
+            where = f"any address that {shown} covers"
+        elif match:
+            where = f"the address {shown}: the match {match[: self._SHOWN_MAX]} decides"
+        else:
+            where = f"the address {shown}: no match covers it"
         super().__init__(
-            f"{who} has no permission {permission} at the address {shown}: {rule}",
+            f"{who} has no permission {permission} at {where}",
             cure="ask for a role that security-settings name there",
         )
         self.user = user

@@ -162,7 +162,8 @@ def _of_addresses(addresses: tuple[AddressMemory, ...], prefix: str) -> Iterator
         (
             "blocked_producers_closed",
             "blocked_producers_closed",
-            "Those of them whose clients have closed their side of the connection.",
+            "Blocked producers of the address whose clients have closed their side of the "
+            "connection.",
         ),
     ):
         gauge = GaugeMetricFamily(f"{prefix}_address_{name}", text, labels=("address",))

@@ -461,7 +461,7 @@ def _stalls(scrape: Scrape) -> Iterator[Metric]:
     yield _labelled(
         GaugeMetricFamily,
         "address_stalled",
-        "1 while the address does not take messages.",
+        "1 while the address is not moving: see `reason`.",
         ("address", "reason"),
         [(stall, 1.0) for stall in scrape.address_stalls],
     )

@@ -55,7 +55,7 @@ def show_address(name: str, api_url: str, password_file: Path | None, is_json: b
     """Show the address NAME: its queues, what its messages take, its limits and its settings.
 
     Each setting is shown with the match of `address-settings` that it is from. Only users with the
-    role `admin` see the settings.
+    role `admin`, or with the permission `manage` there, see the settings.
     """
     client = ApiClient(api_url, password_file)
     path = f"/addresses/{segment(name)}"

@@ -41,9 +41,7 @@ def warn_of_foreign_names(addresses: Iterable[str], configuration: Configuration
         foreign = [name for name in names if _is_foreign(name)]
         if foreign:
             shown = ", ".join(map(ascii, foreign[:_NAMES_SHOWN]))
-            log.warning(
-                "%s kind=%s names=%d first=%s", text(foreign[0]), kind, len(foreign), shown
-            )
+            log.warning("%s kind=%s names=%d first=%s", text(foreign[0]), kind, len(foreign), shown)
 
 
 def _of_address(name: str) -> str:

@@ -131,10 +131,14 @@ class Permissions:
             address: Where; of a wildcard some of what it covers is enough.
 
         Raises:
-            NotPermitted: It may not; names the match that decided.
+            NotPermitted: It may not; names the match that decided, if it is one.
         """
-        if not self._is_permitted_in_part(user, permission, address):
-            self.check(user, permission, address)
+        if self._is_permitted_in_part(user, permission, address):
+            return
+        if self._is_filtered(address) and not address.startswith(OWN_PREFIX):
+            self.refused += 1
+            raise NotPermitted(user, kebab(permission.value), address, None)
+        self.check(user, permission, address)
 
     def is_split(self, user: str, permission: Permission, address: str) -> bool:
         """Return whether a user may have a part of what an address stands for, but not all."""

@@ -138,8 +138,8 @@ class StallWatch:
                 rank.append((watched.place, watched.since_s))
         for name in addresses:
             address = self._registry.addresses.get(name)
-            watched = self._watched.get(("address", name))
-            is_known = watched is not None and watched.place is address
+            known = self._watched.get(("address", name))
+            is_known = known is not None and known.place is address
             if address is not None and not is_known and len(ranks[0]) < count_max:
                 ranks[0].append((address, now_s))
         found: list[StalledPlace] = []

@@ -142,7 +142,7 @@ def check_password_length(name: str, password: str, *, is_short_allowed: bool = 
         raise ConfigError(
             "the password is too short",
             path=name,
-            value=f"{len(password)} characters",
+            value=f"{len(password)} character{'' if len(password) == 1 else 's'}",
             allowed=f"{PASSWORD_CHARACTERS_MIN} or more",
             cure="choose a longer one, or pass --allow-short-password",
         )

@@ -517,38 +517,43 @@ def _follows(facts: BlockFacts, sequence: int, crc: int) -> bool:
 def log_outcome(found: Recovered, folder: Path) -> None:
     """Say what was found in the log: one line, and one more for each zone that is uncertain."""
     logger.info(
-        "recovered %s: %d files, %d blocks, %d records, %d bytes in %.3f s",
+        "recovered %s: %s, %s, %s, %s in %.3f s",
         folder,
-        len(found.used),
-        found.blocks,
-        found.records,
-        found.bytes_read,
+        _counted(len(found.used), "file"),
+        _counted(found.blocks, "block"),
+        _counted(found.records, "record"),
+        _counted(found.bytes_read, "byte"),
         found.seconds,
     )
     if found.unproven_blocks:
         logger.info(
-            "%s: the last %d blocks (%d records) are above the durable watermark %d: "
+            "%s: the end of the journal, %s (%s), is above the durable watermark %d: "
             "written, but never proven confirmed",
             folder,
-            found.unproven_blocks,
-            found.unproven_records,
+            _counted(found.unproven_blocks, "block"),
+            _counted(found.unproven_records, "record"),
             found.watermark,
         )
     if found.dropped_blocks:
         logger.warning(
-            "%s: %d blocks behind the torn end of the journal are dropped; "
-            "they were never confirmed",
+            "%s: dropped after the torn end of the journal: %s, never confirmed",
             folder,
-            found.dropped_blocks,
+            _counted(found.dropped_blocks, "block"),
         )
     if found.lost_blocks:
         logger.error(
-            "%s: %d blocks that were confirmed are gone: flushes are switched off "
+            "%s: lost after they were confirmed: %s: flushes are switched off "
             "(journal-datasync or journal-sync-*), and this is what a power cut does then",
             folder,
-            found.lost_blocks,
+            _counted(found.lost_blocks, "block"),
         )
     if found.leftovers:
         logger.info(
-            "%s: %d files of an interrupted reclaim are freed", folder, len(found.leftovers)
+            "%s: freed after an interrupted reclaim: %s",
+            folder,
+            _counted(len(found.leftovers), "file"),
         )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -261,5 +261,5 @@ def test_the_log_tells_the_uncertain_zones(tmp_path: Path, caplog: pytest.LogCap
         log_outcome(recover(disk, tmp_path, LiveSet()), tmp_path)
     assert "recovered" in caplog.text
     assert re.search(
-        r"the last 1 blocks \(\d records\) are above the durable watermark", caplog.text
+        r"the end of the journal, 1 block \(\d records?\), is above the durable", caplog.text
     )
