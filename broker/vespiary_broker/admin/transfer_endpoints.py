@@ -17,7 +17,7 @@ from aiohttp import web
 
 from vespiary_broker.admin.problems import Refused
 from vespiary_broker.engine.logins import Principal
-from vespiary_broker.engine.transfers import Origin
+from vespiary_broker.engine.transfers import Origin, Taken
 
 if TYPE_CHECKING:
     from vespiary_broker.admin.ports import Broker
@@ -60,8 +60,7 @@ class TransferEndpoints:
         queue, origin = self._origin(request)
         limit = max(_BATCH_BYTES_MAX, self._broker.configuration.journal_buffer_size + 1024 * 1024)
         data = await self._read(request, limit)
-        taken = await self._broker.transfers.take(origin, queue, data)
-        return taken._asdict()
+        return _answer(await self._broker.transfers.take(origin, queue, data))
 
     async def take_large(self, request: web.Request) -> dict[str, Any]:
         """Take a large message, whose body follows the batch of its properties."""
@@ -75,8 +74,8 @@ class TransferEndpoints:
                 data = await request.content.readexactly(int(text))
         except (asyncio.IncompleteReadError, TimeoutError) as error:
             raise Refused(400, "The request ends before the body begins.") from error
-        taken = await self._broker.transfers.take_large(origin, queue, data, self._pieces(request))
-        return taken._asdict()
+        pieces = self._pieces(request)
+        return _answer(await self._broker.transfers.take_large(origin, queue, data, pieces))
 
     def _check(self) -> None:
         if self._broker.draining.is_cordoned:
@@ -120,3 +119,7 @@ class TransferEndpoints:
             if logins is not None and not logins.is_current(request[PRINCIPAL].name):
                 raise Refused(401, "The user was removed.")
             yield piece
+
+
+def _answer(taken: Taken) -> dict[str, Any]:
+    return {"taken": taken.taken, "seen": taken.seen}
