@@ -116,7 +116,7 @@ def test_what_no_queue_accepted_is_shown(tmp_path: Path, capsys: pytest.CaptureF
             peer.send("SUBSCRIBE", {"id": "1", "destination": "queue://tasks", "ack": "auto"})
             assert peer.receive_messages(1)[0].get("destination") == "tasks"
         status = run_command(broker, "status")
-        assert "2 messages were accepted by no queue: news 2\n" in status
+        assert "2 messages were accepted by no queue: news 2. Next: " in status
         assert "messagesUnrouted  2\n" in run_command(broker, "address", "show", "news")
         metrics = f"http://127.0.0.1:{broker.port('http')}/metrics"
         with urllib.request.urlopen(metrics) as answer:

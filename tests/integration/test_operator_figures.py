@@ -21,6 +21,8 @@ from vespiary_testkit.stock_client import Client
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import WAIT_S, wait_for
 
+pytestmark = pytest.mark.ci
+
 SETTINGS = (
     "acceptors.all.protocols=STOMP,AMQP,MQTT",
     "address-settings.#.max-size-messages=1000",

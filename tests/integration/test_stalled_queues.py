@@ -19,6 +19,8 @@ from vespiary_testkit.numbered_messages import send_numbered
 from vespiary_testkit.stock_client import Client
 from vespiary_testkit.waiting import WAIT_S, wait_for
 
+pytestmark = pytest.mark.ci
+
 SETTINGS = (
     "acceptors.all.protocols=STOMP,AMQP,MQTT",
     "address-settings.full.#.max-size-messages=3",
