@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from vespiary_broker.engine.selection.selector import prepare_parser
 from vespiary_broker.engine.turn_time import SHARE_S, TurnTime, evaluation_us
 from vespiary_broker.server.compiling_in_time import compile_in_time
+from vespiary_testkit import product_loop
 
 STEP_S = 0.3 * SHARE_S
 
@@ -149,7 +150,7 @@ def test_selectors_of_many_clients_are_compiled_over_some_turns(
         time.next_turn = next_turn
         await asyncio.gather(*(compile_in_time(f"a = {number}", time) for number in range(21)))
 
-    asyncio.run(scenario())
+    product_loop.run(scenario())
     assert compiled == [f"a = {number}" for number in range(21)], "in the order in which they came"
     most = max(after - before for before, after in itertools.pairwise(turns))
     assert most <= 4, "a turn has time for so many"
@@ -163,5 +164,5 @@ def test_what_fails_takes_its_time_as_well() -> None:
         raise ValueError("too costly")
 
     with pytest.raises(ValueError, match="too costly"):
-        asyncio.run(turns.time.run(fail))
+        product_loop.run(turns.time.run(fail))
     assert not turns.work("b", 1)
