@@ -114,7 +114,8 @@ def run_java_tests(folder: Path, modules: list[str]) -> dict[str, Result]:
     users.write_text(
         format_users(
             [
-                make_user("alice", "secret", roles={"apps", "admin"}, iterations=_ITERATIONS),
+                make_user("alice", "secret", roles={"apps"}, iterations=_ITERATIONS),
+                make_user("bob", "secret", roles={"apps", "admin"}),
                 make_user("guest", "secret", iterations=_ITERATIONS),
             ]
         )

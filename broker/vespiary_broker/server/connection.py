@@ -78,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_write_paused = False
         self.bytes_in = 0
         self.spoken = ""  # the protocol that the client was found to speak, if any
-        self.heard_at_s = self.written_at_s = 0.0
+        self.heard_at_s = self.written_at_s = self._login_since_s = 0.0
         self.connected_at_s = 0.0
         self.settled_at_s = self.unanswered_since_s = 0.0  # as `dead_peers` has seen it
         self.handler: ProtocolHandler | None = None
@@ -110,6 +110,7 @@ class Connection(asyncio.BufferedProtocol):
             self.peer, self.peer_port = (str(place[0]), int(place[1])) if place else ("?", 0)
         self.descriptor = descriptor_of(transport)
         self.heard_at_s = self.written_at_s = self.connected_at_s = cycle.loop.time()
+        self._login_since_s = self.connected_at_s
         assert self._transport is not None
         self._transport.set_write_buffer_limits(OUTPUT_BYTES_MAX - 1, OUTPUT_BYTES_MAX // 4)
         has_place = listener.add(self)
@@ -665,6 +666,17 @@ class Connection(asyncio.BufferedProtocol):
             seconds = self.listener.timing.first_byte_s
             self.refuse_error(LimitExceeded(f"nothing was sent within {seconds:g} seconds"))
 
+    def renew_login_time(self) -> None:
+        """Give the client the time for its login again, as it has been asked for more.
+
+        SCRAM makes it compute all rounds of the hash, seconds on a small machine or for an
+        application that opens many connections at once.
+        """
+        if "login" in self._timers:
+            self._login_since_s = self._cycle.loop.time()
+            seconds = self.listener.acceptor.handshake_timeout
+            self.set_deadline("login", seconds, self._check_login)
+
     def _check_login(self, now_s: float) -> None:
         """End the connection, unless its login was read only after the deadline.
 
@@ -672,7 +684,7 @@ class Connection(asyncio.BufferedProtocol):
         same time once more.
         """
         seconds = self.listener.acceptor.handshake_timeout
-        if self.heard_at_s < self.connected_at_s + seconds:
+        if self.heard_at_s < self._login_since_s + seconds:
             self._refuse_login(now_s)
         else:
             self.set_deadline("login", seconds, self._refuse_login)

@@ -110,6 +110,7 @@ class SaslLayer:
             return
         if isinstance(outcome, Challenge):
             self._send(SaslChallenge(challenge=outcome.data))
+            self._connection.renew_login_time()
             return
         data = outcome.data or None
         self._send(SaslOutcome(code=UByte(SaslCode.OK), additional_data=data))

@@ -86,6 +86,7 @@ class Authentication:
         outcome = await respond(self._cycle, self._exchange, data, lambda: self._connection.is_open)
         if isinstance(outcome, Challenge):
             self.send(ReasonCode.CONTINUE_AUTHENTICATION, outcome.data)
+            self._connection.renew_login_time()
             return None
         self._exchange = None
         return outcome

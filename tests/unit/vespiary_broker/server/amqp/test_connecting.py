@@ -136,6 +136,33 @@ def test_scram(password: str) -> None:
     with_users(scenario)()
 
 
+@pytest.mark.parametrize("answers_after_s", [18.0, 22.0])
+def test_scram_has_the_time_for_logins_again_once_it_is_answered(answers_after_s: float) -> None:
+    async def scenario() -> None:
+        users = {"ann": make_user("ann", "secret", iterations=4096)}
+        rig = ServerRig(acceptor=amqp_acceptor(), users=users)
+        peer = AmqpPeer(rig)
+        mine = ScramClient(["SCRAM-SHA-256"], "ann", "secret")
+        peer.raw(protocol_header(Layer.SASL))
+        await asyncio.sleep(9)
+        first = mine.get_client_first().encode()
+        init = SaslInit(mechanism=Symbol("SCRAM-SHA-256"), initial_response=first)
+        peer.raw(encode_frame(Frame(body=init)))
+        await rig.settle()
+        mine.set_server_first(events(peer)[-1].challenge.decode())
+        await asyncio.sleep(answers_after_s - 9)
+        is_late = answers_after_s > 20
+        assert peer.peer.connection.is_open is not is_late
+        if not is_late:
+            final = SaslResponse(response=mine.get_client_final().encode())
+            peer.raw(encode_frame(Frame(body=final)))
+            await rig.settle()
+            assert events(peer)[-1].code == 0
+        await rig.close()
+
+    run_virtual(scenario())
+
+
 @pytest.mark.parametrize(
     ("mechanism", "response"),
     [

@@ -210,6 +210,21 @@ async def test_scram_and_again(rig: MqttRig) -> None:
     assert answer.reason_code is ReasonCode.NOT_AUTHORIZED
 
 
+@on_rig(runner=run_virtual, users=lambda: {"u": make_user("u", "secret", iterations=4096)})
+async def test_scram_has_the_time_for_logins_again_once_it_is_answered(rig: MqttRig) -> None:
+    client = rig.client()
+    mine = ScramClient(["SCRAM-SHA-256"], "u", "secret")
+    await asyncio.sleep(1)
+    said: Any = authenticating("SCRAM-SHA-256", mine.get_client_first().encode())
+    client.send(Connect(V5, "c", properties=said))
+    await rig.settle()
+    client.one(Auth)
+    await asyncio.sleep(9.5)
+    assert not client.is_ended
+    await asyncio.sleep(1)
+    assert client.is_ended
+
+
 @on_rig(users=lambda: {"u": make_user("u", "secret", iterations=4096)})
 async def test_scram_with_a_wrong_password_and_packets_out_of_turn(rig: MqttRig) -> None:
     client = rig.client()

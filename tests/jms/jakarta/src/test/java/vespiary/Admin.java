@@ -16,7 +16,7 @@ final class Admin {
     private Admin() {}
 
     private static HttpResponse<String> ask(String method, String url, String body) {
-        String login = Base64.getEncoder().encodeToString((Broker.USER + ":" + Broker.PASSWORD).getBytes(StandardCharsets.UTF_8));
+        String login = Base64.getEncoder().encodeToString((Broker.ADMIN + ":" + Broker.PASSWORD).getBytes(StandardCharsets.UTF_8));
         HttpRequest request = HttpRequest.newBuilder(URI.create(url))
             .header("Authorization", "Basic " + login)
             .header("Content-Type", "application/json")

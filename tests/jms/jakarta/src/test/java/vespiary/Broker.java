@@ -16,7 +16,10 @@ import org.apache.qpid.jms.JmsConnectionFactory;
 
 /** The broker that test_jms.py has started, and what tests do with any broker. */
 final class Broker {
+    /** Logs in by SCRAM alone, with a hash of few rounds: the client computes them for each connection. */
     static final String USER = "alice";
+    /** Sends its password, which replaces its hash by one of as many rounds as the product's default. */
+    static final String ADMIN = "bob";
     static final String PASSWORD = "secret";
     static final String URL = "amqp://127.0.0.1:" + System.getProperty("vespiary.port");
     /** Longest time in which something has to happen. */

@@ -18,7 +18,9 @@ class LoginsTest {
     @ParameterizedTest
     @ValueSource(strings = {"SCRAM-SHA-256", "PLAIN"})
     void usersLogInBy(String mechanism) throws JMSException {
-        try (Connection connection = Broker.connect("?amqp.saslMechanisms=" + mechanism)) {
+        var factory = new JmsConnectionFactory(Broker.URL + "?amqp.saslMechanisms=" + mechanism);
+        try (Connection connection = factory.createConnection(Broker.ADMIN, Broker.PASSWORD)) {
+            connection.start();
             Session session = connection.createSession();
             var queue = session.createQueue(Broker.name("login"));
             Broker.send(session, queue, "let in");
