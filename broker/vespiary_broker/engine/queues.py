@@ -179,6 +179,7 @@ class Queue:
         stream: The stream that reads it, which no consumer may; None: there is none.
         unfiltered_below: Of a queue that takes only what its user may consume: the sequence below
             which messages came while that was something else.
+        is_awaited: Whether a consumer is about to replace the last one, so that it is not unused.
         is_written: Whether the bindings have it; always True if it is not durable.
         is_deleted: Whether it is gone.
     """
@@ -212,6 +213,7 @@ class Queue:
     attempts_max: int = 0
     stream: Stream | None = None
     unfiltered_below: int = 0
+    is_awaited: bool = False
     is_written: bool = True
     is_deleted: bool = False
     rota: Rota = field(init=False)

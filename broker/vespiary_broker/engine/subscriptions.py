@@ -187,14 +187,15 @@ def _admit(registry: Registry, output: Output, request: SubscriptionRequest, que
         LimitExceeded: There are as many consumers or subscriptions as there may be.
     """
     check_not_streamed(queue)
-    if not queue.is_deleted and request.on_admitted is not None:
-        request.on_admitted()
-    if queue.client_id and queue.consumers:
-        _displace(queue, request, output)
-    if queue.is_deleted:  # perhaps since what was replaced was its last consumer
+    if queue.is_deleted:
         raise RemoteProtocolError(f"the queue {queue.name} was deleted meanwhile")
-    registry.usage.check_consumers(queue)
-    registry.limits.check_subscription()  # others may have come meanwhile
+    with registry.usage.awaiting(queue):
+        if request.on_admitted is not None:
+            request.on_admitted()
+        if queue.client_id and queue.consumers:
+            _displace(queue, request, output)
+        registry.usage.check_consumers(queue)
+        registry.limits.check_subscription()  # others may have come meanwhile
 
 
 def _displace(queue: Queue, request: SubscriptionRequest, output: Output) -> None:

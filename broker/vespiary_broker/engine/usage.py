@@ -7,7 +7,8 @@ Owns these rules. Must never make a queue. Called by `subscriptions`, `automatic
 from __future__ import annotations
 
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from vespiary_broker.engine.automatic_deletion import is_queue_due, may_delete_queue
@@ -142,8 +143,28 @@ class Usage:
         Args:
             consumer: A consumer that was closed in the core and taken off its queue.
         """
-        queue = consumer.queue
-        if queue.is_deleted or queue.consumers:
+        self._lose_last(consumer.queue)
+
+    @contextmanager
+    def awaiting(self, queue: Queue) -> Iterator[None]:
+        """Keep a queue whose consumers are closed here: another is opened next, unless this raises.
+
+        Args:
+            queue: The queue; it may be deleted.
+        """
+        had_consumers = bool(queue.consumers)
+        queue.is_awaited = True
+        try:
+            yield
+        except BaseException:
+            queue.is_awaited = False
+            if had_consumers:
+                self._lose_last(queue)
+            raise
+        queue.is_awaited = False
+
+    def _lose_last(self, queue: Queue) -> None:
+        if queue.is_deleted or queue.is_awaited or queue.consumers:
             return
         queue.idle_since_s = self._clock_s()
         if queue.is_temporary:

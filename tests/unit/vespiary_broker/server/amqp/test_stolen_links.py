@@ -6,6 +6,7 @@ Source: AMQP 1.0 (OASIS, 2012) §2.6.1.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -151,6 +152,46 @@ async def test_members_of_a_shared_subscription_are_left_alone(rig: ServerRig) -
         await peer.receiver("/topic/t", source=source, name="sub", credit=1)
     await fill(rig, "/topic/t", 2)
     assert sorted(bodies(first) + bodies(second)) == [0, 1]
+
+
+@with_rig()
+async def test_a_queue_outlives_the_change_of_its_only_link(rig: ServerRig) -> None:
+    await fill(rig, "/queue/a", 1)
+    first = await client(rig)
+    await first.receiver("/queue/a", name="mine", credit=1)
+    first.messages()
+    first.settle(0)  # it is empty and was used: without consumers it goes
+    await rig.flush()
+    queue = rig.engine.registry.queues["a"]
+    second = await client(rig)
+    await second.receiver("/queue/a", name="mine", credit=1)
+    assert await is_stolen_from(first)
+    assert rig.engine.registry.queues["a"] is queue
+    await fill(rig, "/queue/a", 1)
+    assert bodies(second) == [0]
+    second.settle(0)
+    await second.detach(1)
+    await rig.flush()
+    assert "a" not in rig.engine.registry.queues
+
+
+@with_rig()
+async def test_a_queue_goes_if_the_link_that_replaced_its_only_one_is_refused(
+    rig: ServerRig,
+) -> None:
+    await fill(rig, "/queue/a", 1)
+    first = await client(rig)
+    await first.receiver("/queue/a", name="mine", credit=1)
+    first.messages()
+    first.settle(0)
+    await rig.flush()
+    queue = rig.engine.registry.queues["a"]
+    queue.traits = replace(queue.traits, max_consumers=0)  # since the first link
+    second = await client(rig)
+    await second.receiver("/queue/a", name="mine", credit=1)
+    assert await is_stolen_from(first)
+    assert second.all(Detach)
+    assert queue.is_deleted
 
 
 @with_rig()
