@@ -55,6 +55,7 @@ CLIENT_ROUTES: Final = (
         handler=transactions.list_transactions,
         answers={200: transaction_records.TransactionPage},
         query=PAGE,
+        is_private=True,
     ),
     Route(
         method="GET",
@@ -64,6 +65,7 @@ CLIENT_ROUTES: Final = (
         handler=transactions.show_transaction,
         answers={200: transaction_records.Transaction},
         problems=(400, 404),
+        is_private=True,
     ),
     *(
         Route(

@@ -18,6 +18,7 @@ DRAIN_ROUTES: Final = (
         tag="drain",
         handler=drain.show_drain,
         answers={200: drain_records.Drain},
+        is_private=True,
     ),
     Route(
         method="POST",

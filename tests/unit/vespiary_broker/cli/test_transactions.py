@@ -56,11 +56,12 @@ def test_a_branch_is_decided_and_forgotten(
     assert "no prepared or decided transaction" in capsys.readouterr().err
 
 
-def test_only_administrators_decide():
+def test_only_administrators_look_and_decide():
     with admin_rig(MemoryBroker(users_with_roles())) as rig:
         rig.broker.transactions.states[X] = branch_state(X)
         path = f"/api/v1/transactions/{X}"
-        assert rig.get(path, login=("alice", "secret")).json["xid"] == X
+        assert rig.get(path, login=("alice", "secret")).status == 403
+        assert rig.get(path, login=("root", "secret")).json["xid"] == X
         for act in ("commit", "rollback", "forget"):
             assert rig.call("POST", f"{path}/{act}", login=("alice", "secret")).status == 403
         assert rig.call("POST", f"{path}/commit", login=("root", "secret")).status == 200
