@@ -34,16 +34,21 @@ ALL = {name: ["apps"] for name in ("send", "consume", "create-address", "create-
 class Client(stomp.ConnectionListener):
     """A client that remembers what it was told."""
 
-    def __init__(self, broker: BrokerProcess, user: str) -> None:
+    def __init__(self, broker: BrokerProcess, user: str, client_id: str = "") -> None:
         self.errors: list[str] = []
+        self.bodies: list[str] = []
         self.receipts: list[str] = []
         self.is_gone = threading.Event()
         self.connection = stomp.Connection12([("127.0.0.1", broker.port("stomp"))])
         self.connection.set_listener("", self)
-        self.connection.connect(user, PASSWORD, wait=True)
+        headers = {"client-id": client_id} if client_id else {}
+        self.connection.connect(user, PASSWORD, wait=True, headers=headers)
 
     def on_error(self, frame: Any) -> None:
         self.errors.append(f"{frame.headers.get('message', '')} {frame.body}")
+
+    def on_message(self, frame: Any) -> None:
+        self.bodies.append(frame.body)
 
     def on_receipt(self, frame: Any) -> None:
         self.receipts.append(frame.headers["receipt-id"])
@@ -179,3 +184,49 @@ def test_a_session_gets_of_a_wildcard_what_its_user_may_have(
             alice.send(f"/topic/{name}", number)
             assert alice.confirmed(number)
         assert topics(wire, "last") == ["last"]
+
+
+def durable(client: Client) -> None:
+    client.connection.subscribe(
+        "/topic/prices", id="1", headers={"durable-subscription-name": "prices", "receipt": "1"}
+    )
+    assert client.confirmed(1), client.errors
+
+
+@pytest.mark.engine
+def test_names_that_others_take_keep_no_client_out_over_a_kill(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    both = {name: ["apps", "other"] for name in (*ALL, "delete-durable-queue")}
+    rule(tmp_path, {"#": both, "other": {**both, "consume": ["other"]}})
+    bob = Client(broker, "bob")
+    wait_for(lambda: not _is_refused_now(broker), what="the rules to be changed")
+    for number, name in enumerate(("shop.prices", "shop=prices"), 1):
+        to = f"/topic/other::{name}"
+        bob.connection.subscribe(to, id=str(number), headers={"receipt": str(number)})
+        assert bob.confirmed(number), bob.errors
+    first = Client(broker, "alice", "shop")
+    durable(first)
+    first.connection.disconnect()
+    bob.send("/topic/prices", 9)
+    assert bob.confirmed(9)
+    broker.kill()
+    broker.start()
+    again = Client(broker, "alice", "shop")
+    durable(again)
+    wait_for(lambda: again.bodies == ["x"], what="the message that was kept")
+    again.connection.disconnect()
+    last = Client(broker, "alice", "shop")
+    last.connection.unsubscribe(
+        "1", headers={"durable-subscription-name": "prices", "receipt": "2"}
+    )
+    assert last.confirmed(2), last.errors
+
+
+def _is_refused_now(broker: BrokerProcess) -> bool:
+    client = Client(broker, "bob")
+    client.send("/queue/tried", 1)
+    is_refused = not client.confirmed(1)
+    if not is_refused:
+        client.connection.disconnect()
+    return is_refused

@@ -20,6 +20,7 @@ from vespiary_broker.admin.problems import Refused, refused, unknown_queue
 from vespiary_broker.admin.queue_wishes import other_than, wishes_of
 from vespiary_broker.admin.volumes import VolumePage, Volumes
 from vespiary_broker.engine.names import check_new_name
+from vespiary_broker.engine.subscription_names import check_chosen
 from vespiary_broker.store.counters import FLUSH_BOUNDS_US
 from vespiary_broker.store.volumes import aio_limits
 from vespiary_spec.errors import RemoteProtocolError
@@ -313,6 +314,8 @@ class Api:
         address = wanted.name if wanted.address is None else wanted.address
         check_name(wanted.name, "queue")
         check_name(address, "address")
+        if call.user:
+            check_chosen(wanted.name)
         wishes = wishes_of(wanted.name, wanted, filter_string=wanted.filter_string)
         is_new = self.broker.queue(wanted.name) is None
         state: Any = await self.broker.create_queue(

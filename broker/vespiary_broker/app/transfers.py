@@ -15,7 +15,8 @@ from vespiary_broker.engine.address_memory import Verdict
 from vespiary_broker.engine.core import LargeBody, NoRoom
 from vespiary_broker.engine.queue_owners import belongs_to_other
 from vespiary_broker.engine.queue_traits import QueueTraits
-from vespiary_broker.engine.subscriptions import durable_queue
+from vespiary_broker.engine.subscription_names import is_last_name
+from vespiary_broker.engine.subscriptions import durable_queues
 from vespiary_broker.engine.transfers import Origin, Taken, TransferIntake
 from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.journal.transfer import TransferFlag, TransferMessage, decode_batch
@@ -77,7 +78,7 @@ class Transfers:
             _check_same(existing, client_id, traits.user)
             await registry.write_queue(existing)
             return False
-        _check_one_name(registry, client_id, name)
+        _check_one_name(registry, client_id, name, traits.user)
         await registry.create_queue(
             name,
             address,
@@ -239,16 +240,24 @@ def _check_same(existing: Queue, client_id: str, user: str) -> None:
         )
 
 
-def _check_one_name(registry: Registry, client_id: str, name: str) -> None:
-    """Refuse a queue of a durable subscription that has one already, with its name of today.
+def _check_one_name(registry: Registry, client_id: str, name: str, user: str) -> None:
+    """Refuse a queue of a durable subscription that has one already, with another one of its names.
 
-    An earlier version wrote names otherwise. Of two queues its client would get one, and messages
-    would collect in the other.
+    An earlier version wrote names otherwise, and a user who finds the usual name taken gets the
+    last one. Of two queues its client would get one, and messages would collect in the other.
 
     Raises:
         RemoteProtocolError: There is one.
     """
-    found = durable_queue(registry, client_id, name.removeprefix(f"{client_id}."))
+    queues = durable_queues(registry, client_id, name.removeprefix(f"{client_id}."), user)
+    if client_id:
+        queues += [
+            queue
+            for queue in registry.queues.values()
+            if queue.client_id == client_id and not queue.traits.protocol
+            if is_last_name(name, user, queue.name) or is_last_name(queue.name, user, name)
+        ]
+    found = next((queue for queue in queues if not belongs_to_other(queue, user)), None)
     if found is not None:
         raise RemoteProtocolError(
             f"the subscription of the queue {name} has the queue {found.name} in the broker that "

@@ -133,12 +133,16 @@ class Permissions:
         Raises:
             NotPermitted: It may not; names the match that decided, if it is one.
         """
-        if self._is_permitted_in_part(user, permission, address):
+        if self.may_subscribe(user, permission, address):
             return
         if self._is_filtered(address) and not address.startswith(OWN_PREFIX):
             self.refused += 1
             raise NotPermitted(user, kebab(permission.value), address, None)
         self.check(user, permission, address)
+
+    def may_subscribe(self, user: str, permission: Permission, address: str) -> bool:
+        """Return whether `check_subscribing` would let it pass."""
+        return self._is_permitted_in_part(user, permission, address)
 
     def is_split(self, user: str, permission: Permission, address: str) -> bool:
         """Return whether a user may have a part of what an address stands for, but not all."""

@@ -16,13 +16,15 @@ does. Owner: the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from vespiary_broker.engine.permissions import Permissions
 from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.subscription_names import check_chosen
 from vespiary_spec.errors import NotOwner
 from vespiary_spec.security import ANONYMOUS_ROLE
+from vespiary_spec.settings import Permission
 
 _NOBODY: Final = frozenset(("", ANONYMOUS_ROLE))
 
@@ -69,6 +71,47 @@ class QueueOwners:
             return
         self._permissions.refused += 1
         raise NotOwner(user, queue.name)
+
+    def may_use(self, queue: Queue, user: str) -> bool:
+        """Return whether the queue of a subscription is one that a user may go on with.
+
+        It is the user's own, or nobody else's and at an address where the user may consume.
+
+        Args:
+            queue: The queue.
+            user: Who comes with the name of the subscription; empty is nobody.
+        """
+        maker = queue.traits.user
+        if maker == user or self._is_open():
+            return True
+        if maker not in _NOBODY and not self._permissions.is_administrator(user):
+            return False
+        return self._permissions.may_subscribe(user, Permission.CONSUME, queue.address.name)
+
+    def preferred(self, queues: Sequence[Queue], user: str) -> Queue | None:
+        """Return the queue of a subscription that a user goes on with, its own one first.
+
+        Args:
+            queues: Those that have a name of the subscription, the usual one first.
+            user: Who comes with the name of the subscription; empty is nobody.
+
+        Returns:
+            None: the user may use none of them.
+        """
+        usable = [queue for queue in queues if self.may_use(queue, user)]
+        own = (queue for queue in usable if queue.traits.user == user)
+        return next(own, usable[0] if usable else None)
+
+    def check_chosen(self, name: str, user: str) -> None:
+        """Refuse a name that a user may not choose for a queue.
+
+        Administrators may choose any, and so may all while nobody has to log in.
+
+        Raises:
+            InvalidName: The broker has such names for subscriptions.
+        """
+        if not (self._is_open() or self._permissions.is_administrator(user)):
+            check_chosen(name)
 
     def is_adopted(self, queue: Queue, user: str) -> bool:
         """Return whether a queue becomes that of a user who begins to consume from it."""

@@ -517,6 +517,7 @@ class Registry:
 
         Raises:
             NotPermitted: Its user may not make it, or the address; or it is another user's.
+            InvalidName: The name is one for subscriptions, and the queue is of none.
             RemoteProtocolError: A name may not be one, or the queue exists in another address,
                 with another type, or for another client or protocol.
             LimitExceeded: There are as many as there may be, in all or for its user.
@@ -529,6 +530,8 @@ class Registry:
             queue = self.queue_of(address, name)
             if queue is None:
                 if traits.user and not is_trusted:
+                    if not is_early:
+                        self.owners.check_chosen(name, traits.user)
                     traits = self._permitted(address, routing_type, traits, is_durable=is_durable)
                 if not traits.is_configured:
                     self.usage.check_queue(name, address, traits.user)

@@ -28,6 +28,7 @@ from vespiary_broker.engine.subscription_names import (
     durable_queue_name,
     former_durable_queue_name,
     free_name,
+    last_name,
     queue_names,
     word,
 )
@@ -76,24 +77,45 @@ class SubscriptionRequest:
     on_admitted: Callable[[], None] | None = None
 
 
-def durable_queue(registry: Registry, client_id: str, durable_name: str) -> Queue | None:
-    """Return the queue of a durable subscription; None if it is not there.
+def durable_names(client_id: str, durable_name: str, user: str) -> tuple[str, ...]:
+    """Return the names that a new queue of a durable subscription may have, the usual one first.
 
-    One of an earlier version has its former name as long as it is there. The client id of a queue
-    says whose it is, and its name which subscription of that client.
+    Args:
+        client_id: Name of the client.
+        durable_name: Name of the subscription.
+        user: Whose client it is; empty is nobody.
+    """
+    names = queue_names(client_id, word(durable_name))
+    return (*names, last_name("", user, names[0]))
+
+
+def durable_queues(registry: Registry, client_id: str, durable_name: str, user: str) -> list[Queue]:
+    """Return the queues of durable subscriptions that a client calls so, whosever they are.
+
+    One of an earlier version has its former name as long as it is there. The client id and the user
+    of a queue say whose it is, and its name which subscription of that client.
 
     Args:
         registry: Addresses and queues.
         client_id: Name of the client.
         durable_name: Name of the subscription.
+        user: Whose client it is; empty is nobody.
     """
-    names = queue_names(client_id, word(durable_name))
-    for name in (*names, former_durable_queue_name(client_id, durable_name)):
-        queue = registry.queues.get(name)
-        is_own = queue is not None and bool(client_id) and queue.client_id == client_id
-        if is_own and queue is not None and not queue.traits.protocol:
-            return queue
-    return None
+    if not client_id:
+        return []
+    names = durable_names(client_id, durable_name, user)
+    found = map(registry.queues.get, (*names, former_durable_queue_name(client_id, durable_name)))
+    queues = [queue for queue in found if queue is not None and queue.client_id == client_id]
+    return [queue for queue in queues if not queue.traits.protocol]
+
+
+def durable_queue(registry: Registry, client_id: str, durable_name: str, user: str) -> Queue | None:
+    """Return the queue of a durable subscription that a user may use; None if there is none.
+
+    Arguments as of `durable_queues`. If there are several, the user's own one comes first.
+    """
+    queues = durable_queues(registry, client_id, durable_name, user)
+    return registry.owners.preferred(queues, user)
 
 
 def routing_type_for(registry: Registry, destination: Destination) -> RoutingType:
@@ -324,10 +346,10 @@ def delete_durable_subscription(
         Its key in the bindings, for `Registry.wait_removed`.
 
     Raises:
-        NotPermitted: Who asks may not delete queues there, or it is another user's.
-        RemoteProtocolError: There is none, or it is in use.
+        NotPermitted: Who asks may not delete queues there.
+        RemoteProtocolError: There is none of that user, or it is in use.
     """
-    queue = durable_queue(registry, client_id, durable_name)
+    queue = durable_queue(registry, client_id, durable_name, user)
     if queue is None:
         name = durable_queue_name(client_id, durable_name)
         raise RemoteProtocolError(f"there is no durable subscription {name}")
@@ -426,8 +448,8 @@ async def _durable_queue(
         )
     _check_address(registry, destination, kind)
     traits = _own_traits(request)
-    found = durable_queue(registry, request.client_id, request.durable_name)
-    names = queue_names(request.client_id, word(request.durable_name))
+    client = request.client_id, request.durable_name, destination.user
+    found, names = durable_queue(registry, *client), durable_names(*client)
     queue = await registry.create_queue(
         free_name(names, registry.queues) if found is None else found.name,
         destination.address,

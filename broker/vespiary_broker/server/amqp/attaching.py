@@ -19,7 +19,11 @@ from vespiary_broker.engine.names import Destination
 from vespiary_broker.engine.publishing import find_target, make_target
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.selection.selector import compile_filter
-from vespiary_broker.engine.subscription_names import former_durable_queue_name
+from vespiary_broker.engine.subscription_names import (
+    former_durable_queue_name,
+    free_name,
+    last_name,
+)
 from vespiary_broker.engine.subscriptions import (
     SubscriptionRequest,
     check_ending,
@@ -312,9 +316,8 @@ async def _subscription(
     if not is_durable(source):
         return request
     registry, handler = session.cycle.engine.registry, session.handler
-    queue = durable_queue(registry, handler.client_id, link.name)
+    queue = durable_queue(registry, handler.client_id, link.name, handler.user)
     if queue is not None:
-        registry.owners.check(queue, handler.user)
         _displace(session, queue)
     if queue is not None and _is_changed(queue, request):
         # As JMS has it: another selector or topic is another subscription of the same name.
@@ -365,13 +368,13 @@ async def _shared(
         raise Refused(Condition.NOT_IMPLEMENTED, "a shared subscription is not no-local")
     registry = session.cycle.engine.registry
     handler, is_owned = session.handler, not is_global(source)
-    name = shared_queue_name(handler.client_id, link.name, source)
     existing = _shared_queue(session, link.name, source)
     if existing is not None:
         name = existing.name
-        registry.owners.check(existing, handler.user)
         if is_owned and not existing.traits.is_owned:
             await _mark_owned(session, existing)
+    else:
+        name = _new_shared_name(session, link.name, source)
     if existing is not None and _is_changed(existing, request):
         if existing.consumers:
             raise Refused(
@@ -396,21 +399,57 @@ async def _shared(
     return replace(request, destination=destination, selector="")
 
 
+def _shared_names(session: AmqpSession, link_name: str, source: Source) -> tuple[str, ...]:
+    """Return the names that the queue of a shared subscription may have, the usual one first."""
+    handler = session.handler
+    usual = shared_queue_name(handler.client_id, link_name, source)
+    return (usual,) if is_global(source) else (usual, last_name("", handler.user, usual))
+
+
+def _new_shared_name(session: AmqpSession, link_name: str, source: Source) -> str:
+    """Return the name of a shared subscription whose queue is not there.
+
+    It is the usual one, too, where that is of a durable subscription of the same client and user:
+    JMS has one name for one of both, and the second is refused.
+
+    Raises:
+        InvalidName: It is one for all containers, with a name that no client may choose.
+    """
+    registry, user = session.cycle.engine.registry, session.handler.user
+    usual, *others = _shared_names(session, link_name, source)
+    if not others:
+        registry.owners.check_chosen(usual, user)
+    durable = registry.queues.get(usual)
+    if durable is not None and durable.client_id and registry.owners.may_use(durable, user):
+        return usual
+    return free_name((usual, *others), registry.queues)
+
+
 def _shared_queue(session: AmqpSession, link_name: str, source: Source) -> Queue | None:
     """Return the queue of a shared subscription, maybe with its former name; None: it is not there.
 
-    A former name with several dots may be that of another container's subscription: there its user
-    and its topic say whose it is.
+    Queues of other users are none of one that only a container has, nor are those at another
+    address that no such subscription has made. A former name with several dots may be that of
+    another container's subscription: there its user and its topic say whose it is.
     """
     registry, handler = session.cycle.engine.registry, session.handler
-    queue = registry.queues.get(shared_queue_name(handler.client_id, link_name, source))
-    if queue is not None and not queue.client_id:
-        return queue
+    address = handler.plain_address(address_of(source))
+    found = []
+    for name in _shared_names(session, link_name, source):
+        queue = registry.queues.get(name)
+        if queue is None or queue.client_id or queue.routing_type is not RoutingType.MULTICAST:
+            continue
+        if is_global(source):
+            return queue
+        is_made = queue.traits.is_owned or queue.traits.user == handler.user
+        if is_made or address in ("", queue.address.name):
+            found.append(queue)
+    if own := registry.owners.preferred(found, handler.user):
+        return own
     former = shared_queue_name(handler.client_id, link_name, source, former_durable_queue_name)
     queue = registry.queues.get(former)
     if queue is None or queue.client_id or queue.routing_type is not RoutingType.MULTICAST:
         return None
-    address = handler.plain_address(address_of(source))
     is_one = former.count(".") == 1 or address in ("", queue.address.name)
     return queue if is_one and queue.traits.user in (handler.user, ANONYMOUS_ROLE) else None
 
@@ -454,12 +493,12 @@ async def _subscription_alone(session: AmqpSession, asked: Attach) -> Link:
     source = Source(capabilities=asked.desired_capabilities, durable=UInt(1))
     shared = _shared_queue(session, name, source)
     durable_name = name.partition("|")[0]
-    own = durable_queue(registry, session.handler.client_id, durable_name)
+    handler = session.handler
+    own = durable_queue(registry, handler.client_id, durable_name, handler.user)
     queue = shared if "shared" in asked.desired_capabilities or own is None else own
     queue = queue or shared or own
     if queue is None or queue.routing_type is not RoutingType.MULTICAST:
         raise Refused(Condition.NOT_FOUND, f"there is no subscription {name[:100]!a}")
-    registry.owners.check(queue, session.handler.user)
     found = Source(
         address=queue.address.name,
         durable=UInt(2),

@@ -21,8 +21,10 @@ from vespiary_broker.engine.queue_traits import RETIRED, traits_of_user
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.registry import Registry
 from vespiary_broker.engine.subscription_names import (
+    SHARE_PREFIX,
     SHORTENED,
     free_name,
+    last_name,
     queue_names,
     short,
     word,
@@ -33,14 +35,13 @@ from vespiary_broker.server.mqtt.topics import TopicMapping
 from vespiary_codec.wire.mqtt.topics import split_share
 from vespiary_spec.settings import Permission, RoutingType
 
-_SHARE_PREFIX: Final = "$share."
 PROTOCOL: Final = "mqtt"
 """Of the queues of sessions, as `QueueTraits.protocol`."""
 
 
 def may_be_shared(name: str) -> bool:
     """Return whether a queue may be that of a shared subscription, by its name."""
-    return name.startswith((_SHARE_PREFIX, SHORTENED))
+    return name.startswith((SHARE_PREFIX, SHORTENED))
 
 
 class SubscriptionQueues:
@@ -65,14 +66,15 @@ class SubscriptionQueues:
         address = self._topics.address_of_filter(topic_filter)
         share = split_share(topic_filter).name
         if share:
-            return (_SHARE_PREFIX + short(f"{word(share)}.{address}", len(_SHARE_PREFIX)),)
-        return queue_names(client_id, address)
+            return (SHARE_PREFIX + short(f"{word(share)}.{address}", len(SHARE_PREFIX)),)
+        names = queue_names(client_id, address)
+        return (*names, last_name(PROTOCOL, "", names[0]))  # a client id has one session
 
     def name(self, client_id: str, topic_filter: str) -> str:
         """Return the name that the queue of a subscription has or gets; arguments as of `names`."""
         names = self.names(client_id, topic_filter)
         own = (name for name in names if self._is_of_session(name, client_id))
-        return next(own, free_name(names, self._registry.queues) if len(names) > 1 else names[0])
+        return next(own, free_name(names, self._registry.queues))
 
     def _is_of_session(self, name: str, client_id: str) -> bool:
         """Return whether a queue is there, and that of a client's session."""
@@ -175,7 +177,7 @@ class SubscriptionQueues:
         # Those with spaces had other names before, and may not be empty yet.
         kept = {*shares, *(name.replace(" ", "%20") for name in shares)}
         for queue in list(self._registry.queues.values()):
-            is_share = queue.name.startswith(_SHARE_PREFIX)
+            is_share = queue.name.startswith(SHARE_PREFIX)
             if is_share and queue.name not in kept and not queue.consumers:
                 self._registry.drop_queue(queue, is_lost=False)
 

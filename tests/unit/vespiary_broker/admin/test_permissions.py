@@ -179,6 +179,16 @@ def test_without_rules_changes_need_the_role_and_looking_nothing(rig: AdminRig, 
     assert (ask(rig, name) == 403) is (route.is_change or route.is_private)
 
 
+@pytest.mark.parametrize("name", [f"~{64 * 'a'}.shop.prices", "$share.workers.jobs"])
+def test_names_of_subscriptions_are_for_administrators_to_choose(rig: AdminRig, name: str) -> None:
+    rule(rig.broker, *CASES["createQueue"][3])
+    for login, status in ((ALICE, 409), (ROOT, 201)):
+        path = path_of(operation("createQueue"))
+        answer = rig.call("POST", path, body={**MADE, "name": name}, login=login)
+        assert answer.status == status
+        assert ("are for the queues of subscriptions" in str(answer.json)) is (login is ALICE)
+
+
 BOB = ("bob", "secret")
 QUEUE_CASES = sorted(name for name in CASES if name in QUEUES)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -22,6 +23,7 @@ from vespiary_broker.engine.original_headers import (
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.selection.selector import compile_filter
+from vespiary_broker.engine.subscription_names import last_name
 from vespiary_broker.engine.transfers import Origin
 from vespiary_broker.engine.users import make_user
 from vespiary_broker.engine.wanted import Act, Wanted
@@ -699,6 +701,9 @@ def test_what_another_broker_hands_over_waits_until_its_queue_is_written():
     on_rig(test)
 
 
+LAST = last_name("", "alice", "shop.prices")
+
+
 @pytest.mark.parametrize(
     ("mine", "theirs", "why"),
     [
@@ -744,6 +749,36 @@ def test_a_drain_does_not_give_a_subscription_a_second_queue():
         assert list(registry.queues) == ["shop.eu%2Eprices"]
         registry.drop_queue(queue)
         assert await transfers.make_queue(binding, is_durable=True)
+
+    on_rig(test)
+
+
+@pytest.mark.parametrize(
+    ("there", "comes", "user", "is_refused"),
+    [
+        ("shop.prices", LAST, "alice", True),
+        ("shop=prices", LAST, "alice", True),
+        (LAST, "shop.prices", "alice", True),
+        ("shop.prices", LAST, "bob", False),
+        ("shop.other", LAST, "alice", False),
+    ],
+)
+def test_a_drain_brings_no_last_name_beside_a_usual_one(
+    there: str, comes: str, user: str, is_refused: bool
+) -> None:
+    async def test(rig: ActsRig) -> None:
+        registry = rig.engine.registry
+        queue = await registry.create_queue(
+            there, "prices", RoutingType.MULTICAST, client_id="shop",
+            traits=QueueTraits(user=user), is_early=True,
+        )  # fmt: skip
+        transfers = Transfers(rig.engine, rig.cycle, rig.journal)  # type: ignore[arg-type]
+        binding = {**queue.to_binding(), "name": comes, "user": "alice"}
+        if not is_refused:
+            assert await transfers.make_queue(binding, is_durable=True)
+            return
+        with pytest.raises(RemoteProtocolError, match=f"has the queue {re.escape(there)}"):
+            await transfers.make_queue(binding, is_durable=True)
 
     on_rig(test)
 

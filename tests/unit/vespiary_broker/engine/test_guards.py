@@ -20,7 +20,7 @@ from vespiary_broker.engine.subscriptions import (
     open_subscription,
 )
 from vespiary_broker.engine.users import User
-from vespiary_spec.errors import NotPermitted
+from vespiary_spec.errors import NotPermitted, RemoteProtocolError
 from vespiary_spec.settings import Divert, Permission, RoutingType, SecuritySettings
 from vespiary_testkit.engine_rig import FakeOutput, Rig, destination, do
 
@@ -337,7 +337,7 @@ def test_making_and_ending_a_subscription_needs_a_part_of_the_wildcard() -> None
     with pytest.raises(NotPermitted):
         subscribe(rig, rig.output(), "/topic/news.#", "bob")
     close_subscription(rig.core, rig.registry, consumer)
-    with pytest.raises(NotPermitted):
+    with pytest.raises(RemoteProtocolError, match="no durable subscription"):
         delete_durable_subscription(rig.registry, "c", "all", "alice")
     delete_durable_subscription(rig.registry, "c", "all", "bob")
     assert queue.is_deleted

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from vespiary_broker.engine.names import check_name
 from vespiary_broker.engine.queue_traits import NO_TRAITS, QueueTraits
+from vespiary_broker.engine.queues import Consumer
+from vespiary_broker.engine.subscription_names import is_last_name, last_name
 from vespiary_broker.engine.subscriptions import (
     close_subscription,
     delete_durable_subscription,
@@ -12,14 +17,19 @@ from vespiary_broker.engine.subscriptions import (
 )
 from vespiary_broker.engine.users import User, make_user
 from vespiary_spec.errors import NotOwner, RemoteProtocolError
-from vespiary_spec.settings import RoutingType
+from vespiary_spec.settings import Permission, RoutingType, SecuritySettings
 from vespiary_testkit.engine_rig import Rig, do
 
 USERS = {
     name: make_user(name, "secret", roles=roles, iterations=4096)
-    for name, roles in (("alice", ()), ("bob", ()), ("root", ("admin",)))
+    for name, roles in (("alice", ()), ("bob", ()), ("carol", ("apps",)), ("root", ("admin",)))
 }
 PRICES = {"text": "/topic/prices", "client_id": "shop", "durable_name": "prices"}
+
+
+def everything(*roles: str) -> SecuritySettings:
+    """Return settings that let roles do everything."""
+    return SecuritySettings(**{permission.value: roles for permission in Permission})
 
 
 def made(rig: Rig, user: str = "alice") -> None:
@@ -29,17 +39,31 @@ def made(rig: Rig, user: str = "alice") -> None:
     rig.send("/topic/prices", b"kept")
 
 
+def others_own(rig: Rig, user: str) -> Consumer:
+    """Have a user subscribe by the client id and the name of another one."""
+    output = rig.output()
+    consumer = rig.subscribe(output, user=user, **PRICES)
+    rig.turn()
+    assert output.bodies() == [], "it gets nothing that the other one has"
+    assert (consumer.queue.traits.user, len(consumer.queue.consumers)) == (user, 1)
+    return consumer
+
+
 @pytest.mark.parametrize("where", ["/topic/prices", "prices::shop.prices"])
 def test_a_durable_subscription_is_for_who_made_it_and_administrators(where: str) -> None:
     rig = Rig(users=USERS)
     made(rig)
     how = {**PRICES, "text": where, "durable_name": "" if "::" in where else "prices"}
     refused = rig.registry.permissions.refused
-    with pytest.raises(NotOwner, match=r"shop\.prices belongs to another user"):
-        rig.subscribe(rig.output(), user="bob", **how)
-    assert rig.registry.permissions.refused == refused + 1, "it is counted"
-    with pytest.raises(NotOwner):
-        rig.subscribe(rig.output(), user="", **how)
+    if "::" in where:
+        with pytest.raises(NotOwner, match=r"shop\.prices belongs to another user"):
+            rig.subscribe(rig.output(), user="bob", **how)
+        assert rig.registry.permissions.refused == refused + 1, "it is counted"
+        with pytest.raises(NotOwner):
+            rig.subscribe(rig.output(), user="", **how)
+    else:
+        assert others_own(rig, "bob").queue.name == "shop=prices"
+        assert others_own(rig, "").queue.name.startswith("~")
     for user in ("root", "alice"):
         output = rig.output()
         consumer = rig.subscribe(output, user=user, **how)
@@ -49,22 +73,24 @@ def test_a_durable_subscription_is_for_who_made_it_and_administrators(where: str
     assert rig.registry.queues["shop.prices"].traits.user == "alice"
 
 
-def test_another_selector_of_it_is_not_told() -> None:
+def test_another_selector_or_topic_of_it_is_not_told() -> None:
     rig = Rig(users=USERS)
     consumer = rig.subscribe(rig.output(), user="alice", selector="secret = 1", **PRICES)
     close_subscription(rig.core, rig.registry, consumer)
-    with pytest.raises(NotOwner) as refusal:
-        rig.subscribe(rig.output(), user="bob", **PRICES)
-    assert "secret = 1" not in str(refusal.value)
+    others_own(rig, "bob")
+    other = {**PRICES, "text": "/topic/other"}
+    assert rig.subscribe(rig.output(), user="carol", **other).queue.address.name == "other"
 
 
 def test_it_is_deleted_by_its_owner_or_an_administrator() -> None:
     for user in ("alice", "root"):
         rig = Rig(users=USERS)
         made(rig)
-        with pytest.raises(NotOwner):
+        with pytest.raises(RemoteProtocolError, match="there is no durable subscription"):
             delete_durable_subscription(rig.registry, "shop", "prices", "bob")
-        assert "shop.prices" in rig.registry.queues
+        close_subscription(rig.core, rig.registry, others_own(rig, "bob"))
+        delete_durable_subscription(rig.registry, "shop", "prices", "bob")
+        assert list(rig.registry.queues) == ["shop.prices"], "each deletes its own"
         delete_durable_subscription(rig.registry, "shop", "prices", user)
         assert not rig.registry.queues
 
@@ -84,17 +110,15 @@ def test_one_without_an_owner_belongs_to_the_first_user_who_attaches(maker: str)
     rig.engine.restore()
     consumer = rig.subscribe(rig.output(), user="bob", **PRICES)
     close_subscription(rig.core, rig.registry, consumer)
-    with pytest.raises(NotOwner):
-        rig.subscribe(rig.output(), user="alice", **PRICES)
     (binding,) = [each for each in rig.bindings.snapshot().values() if "client-id" in each]
     assert binding["user"] == "bob", "over a restart too"
+    others_own(rig, "alice")
 
 
 def test_who_comes_without_a_login_takes_nothing_of_a_user() -> None:
     rig = Rig(users=USERS)
     made(rig)
-    with pytest.raises(NotOwner):
-        rig.subscribe(rig.output(), user="anonymous", **PRICES)
+    others_own(rig, "anonymous")
 
 
 def test_queues_without_a_client_id_have_no_owner() -> None:
@@ -177,8 +201,7 @@ def test_a_binding_of_an_earlier_version_is_read_and_found(maker: str) -> None:
     assert output.bodies() == [b"kept"]
     assert list(rig.registry.queues) == ["shop.eu.prices v1"], "no second one"
     close_subscription(rig.core, rig.registry, consumer)
-    with pytest.raises(NotOwner):
-        rig.subscribe(rig.output(), user="bob", **how)
+    assert rig.subscribe(rig.output(), user="bob", **how).queue is not consumer.queue
     assert rig.bindings.snapshot()[old.key]["user"] == "alice"
 
 
@@ -228,3 +251,83 @@ def test_nobody_is_locked_out_by_a_queue_that_another_user_has_named_so() -> Non
     consumer = rig.subscribe(rig.output(), user="alice", **PRICES)
     assert consumer.queue.name == "shop=prices"
     assert consumer.queue.address.name == "prices"
+
+
+def squatted(users: dict[str, User], **options: Any) -> tuple[Rig, list[Consumer]]:
+    """Have bob take both names of alice's subscription."""
+    rig = Rig(users=users, **options)
+    taken = [rig.subscribe(rig.output(), "/topic/other::shop=prices", user="bob")]
+    return rig, [*taken, rig.subscribe(rig.output(), user="bob", **PRICES)]
+
+
+def test_a_last_name_is_found_after_a_restart_and_when_the_others_are_free() -> None:
+    before, taken = squatted(USERS)
+    own = before.subscribe(before.output(), user="alice", **PRICES)
+    name = own.queue.name
+    assert name == last_name("", "alice", "shop.prices")
+    before.send("/topic/prices", b"kept")
+    for consumer in (own, *taken):
+        close_subscription(before.core, before.registry, consumer)
+    before.turn()
+    rig = Rig(users=USERS, bindings=before.bindings, journal=before.journal)
+    rig.engine.restore()
+    delete_durable_subscription(rig.registry, "shop", "prices", "bob")
+    assert "shop.prices" not in rig.registry.queues
+    output = rig.output()
+    consumer = rig.subscribe(output, user="alice", **PRICES)
+    rig.turn()
+    assert (consumer.queue.name, output.bodies()) == (name, [b"kept"])
+    close_subscription(rig.core, rig.registry, consumer)
+    delete_durable_subscription(rig.registry, "shop", "prices", "alice")
+    assert name not in rig.registry.queues
+    again = rig.subscribe(rig.output(), user="alice", **PRICES)
+    assert again.queue.name in ("shop.prices", "shop=prices"), "the usual one, as it is free"
+
+
+def test_an_administrator_goes_on_with_its_own_queue_first() -> None:
+    rig, _ = squatted(USERS)
+    own = do(
+        rig.registry.create_queue(
+            last_name("", "root", "shop.prices"), "prices", RoutingType.MULTICAST,
+            client_id="shop", traits=QueueTraits(user="root"), is_early=True,
+        )
+    )  # fmt: skip
+    assert rig.subscribe(rig.output(), user="root", **PRICES).queue is own
+
+
+def test_a_queue_of_nobody_keeps_no_user_out_who_may_not_consume_there() -> None:
+    rig = Rig(users=USERS)
+    rig.registry.permissions.replace(
+        {"secret": SecuritySettings(consume=("guests",)), "#": everything("apps")}
+    )
+    for maker in ("anonymous", ""):
+        do(
+            rig.registry.create_queue(
+                "shop.prices", "secret", RoutingType.MULTICAST, client_id="shop",
+                traits=QueueTraits(user=maker), is_trusted=True,
+            )
+        )  # fmt: skip
+        consumer = rig.subscribe(rig.output(), user="carol", **PRICES)
+        assert (consumer.queue.name, consumer.queue.address.name) == ("shop=prices", "prices")
+        close_subscription(rig.core, rig.registry, consumer)
+        for name in ("shop.prices", "shop=prices"):
+            rig.registry.drop_queue(rig.registry.queues[name])
+
+
+def test_names_of_subscriptions_are_free_to_choose_while_nobody_logs_in() -> None:
+    rig = Rig()
+    rig.subscribe(rig.output(), "/topic/other::~mine", user="anonymous")
+    assert "~mine" in rig.registry.queues
+
+
+def test_a_hash_is_of_protocol_user_client_and_name() -> None:
+    names = {
+        last_name(protocol, user, usual)
+        for protocol in ("", "mqtt")
+        for user in ("", "alice", "bob")
+        for usual in ("shop.prices", "shop.eu", "n" * 2000)
+    }
+    assert len(names) == 18
+    assert all(check_name(name, "queue") for name in names)
+    assert is_last_name(last_name("", "alice", "shop.prices"), "alice", "shop=prices")
+    assert not is_last_name(last_name("", "bob", "shop.prices"), "alice", "shop.prices")

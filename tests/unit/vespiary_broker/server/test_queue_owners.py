@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from vespiary_broker.engine.logins import Principal, guest
 from vespiary_broker.engine.queue_traits import QueueTraits
+from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.subscription_names import last_name
 from vespiary_broker.engine.users import make_user
 from vespiary_codec.wire.amqp import Detach, Source, Target
 from vespiary_codec.wire.amqp.values import Symbol, UInt
-from vespiary_codec.wire.mqtt import Connack, Connect, Property, Publish, ReasonCode, Version
+from vespiary_codec.wire.mqtt import (
+    Connack,
+    Connect,
+    Property,
+    Publish,
+    ReasonCode,
+    Unsubscribe,
+    Version,
+)
 from vespiary_codec.wire.stomp import Frame
 from vespiary_spec.security import ANONYMOUS_ROLE
-from vespiary_spec.settings import Permission, RoutingType, SecuritySettings
+from vespiary_spec.settings import Permission, Protocol, RoutingType, SecuritySettings
 from vespiary_testkit.amqp_peer import RECEIVER, AmqpPeer, with_rig
 from vespiary_testkit.mqtt_rig import V3, V5, MqttClientPeer, MqttRig
 from vespiary_testkit.rig_runner import on_rig
 from vespiary_testkit.server_rig import Peer, ServerRig
 
 PASSWORD = "secret"
+UNSUBSCRIBE = b"UNSUBSCRIBE\nid:9\ndurable-subscription-name:prices\n\n\0"
 USERS = {
     name: make_user(name, PASSWORD, roles=roles, iterations=4096)
     for name, roles in (("alice", ("apps",)), ("bob", ("others",)), ("root", ("admin",)))
@@ -136,17 +148,21 @@ async def test_another_user_gets_nothing_by_a_client_id(rig: MqttRig) -> None:
     alice = await stomp(rig, "alice", "shop")
     await subscribed(rig, alice, "/topic/prices", durable_subscription_name="prices")
     alice.lose()
-    for to in ("/topic/prices", "prices::shop.prices"):
-        thief = await stomp(rig, "bob", "shop")
-        named = {} if "::" in to else {"durable_subscription_name": "prices"}
-        answer = await subscribed(rig, thief, to, **named)
-        assert answer.command == "ERROR"
-        assert "shop.prices belongs to another user" in answer.get("message", "")
     thief = await stomp(rig, "bob", "shop")
-    thief.send(b"UNSUBSCRIBE\nid:9\ndurable-subscription-name:prices\n\n\0")
+    answer = await subscribed(rig, thief, "prices::shop.prices")
+    assert answer.command == "ERROR"
+    assert "shop.prices belongs to another user" in answer.get("message", "")
+    thief = await stomp(rig, "bob", "shop")
+    thief.send(UNSUBSCRIBE)
     await rig.flush()
     (frame,) = thief.frames()
-    assert "belongs to another user" in frame.get("message", "")
+    assert "there is no durable subscription" in frame.get("message", "")
+    thief = await stomp(rig, "bob", "shop")
+    answer = await subscribed(rig, thief, "/topic/prices", durable_subscription_name="prices")
+    assert answer.command == "RECEIPT"
+    thief.send(UNSUBSCRIBE.replace(b"id:9", b"id:1"))
+    await rig.flush()
+    assert set(rig.engine.registry.queues) == {"shop.prices"}, "its own one alone"
     root = await stomp(rig, "root", "shop")
     answer = await subscribed(rig, root, "/topic/prices", durable_subscription_name="prices")
     assert answer.command == "RECEIPT", "an administrator may"
@@ -291,14 +307,25 @@ async def test_a_durable_link_is_for_the_user_who_made_it(rig: ServerRig) -> Non
         await rig.flush()
         await alice.detach(1, closed=False)
         thief = await amqp(rig, "bob")
-        assert await refused(thief, **source("prices", **kinds))
         assert await refused(thief, **source("prices::shop.prices"))
         assert await refused(thief, **source("prices::shop.prices", distribution_mode=COPY))
-        assert await refused(thief, **source("other", **kinds)), "it would begin anew"
         name = {"name": "prices", "source": None, "target": Target()}
         capabilities = {"desired_capabilities": extra} if extra else {}
-        assert await refused(thief, **name, **capabilities)
-        assert "shop.prices" in rig.engine.registry.queues
+        await thief.attach(RECEIVER, 5, **name, **capabilities)
+        await rig.flush()
+        error = thief.all(Detach)[0].error
+        assert error is not None
+        assert error.condition == "amqp:not-found"
+        await thief.detach(5)
+        for address in ("prices", "other"):
+            await thief.attach(RECEIVER, 1, **source(address, **kinds))
+            await rig.flush()
+            assert not thief.all(Detach), "it has a queue of its own"
+            assert len(rig.engine.registry.queues) == 2
+            await thief.detach(1, closed=True)
+            await rig.flush()
+            thief.all(Detach)
+        assert list(rig.engine.registry.queues) == ["shop.prices"]
         root = await amqp(rig, "root")
         await root.attach(RECEIVER, 1, **source("prices", **kinds))
         await root.detach(1, closed=True)
@@ -370,3 +397,202 @@ async def test_a_container_id_of_another_user_locks_nobody_out(rig: ServerRig) -
     sole = {"desired_capabilities": (Symbol("sole-connection-for-container"),)}
     await amqp(rig, "bob")
     await amqp(rig, "alice", **sole)
+
+
+# --- names that others have taken -----------------------------------------------------------------
+
+
+def all_protocols() -> tuple[Protocol, ...]:
+    return Protocol.STOMP, Protocol.MQTT, Protocol.AMQP
+
+
+Attack = Callable[[MqttRig], Awaitable[None]]
+
+
+async def take_by_stomp(rig: MqttRig) -> None:
+    bob = await stomp(rig, "bob", "shop")
+    await subscribed(rig, bob, "/topic/prices", durable_subscription_name="prices")
+
+
+async def take_by_mqtt(rig: MqttRig) -> None:
+    client, _ = await mqtt(rig, "bob", "shop")
+    await client.subscribe("prices")
+    client.lose()
+
+
+async def take_by_amqp(rig: MqttRig) -> None:
+    bob = await amqp(rig, "bob")
+    await bob.attach(RECEIVER, 1, **source("prices", **DURABLE, capabilities=TOPIC))
+
+
+async def share_by_amqp(rig: MqttRig) -> None:
+    bob = await amqp(rig, "bob")
+    await bob.attach(RECEIVER, 1, **source("prices", **SHARED))
+
+
+async def consume_by_name(rig: MqttRig) -> None:
+    bob = await stomp(rig, "bob", "bob")
+    await subscribed(rig, bob, "/topic/other::shop.prices")
+
+
+async def consume_at_the_address(rig: MqttRig) -> None:
+    bob = await stomp(rig, "bob", "bob")
+    await subscribed(rig, bob, "/topic/prices::shop.prices")
+
+
+async def send_by_name(rig: MqttRig) -> None:
+    bob = await stomp(rig, "bob", "bob")
+    bob.send(b"SEND\ndestination:/queue/other::shop.prices\n\nx\0")
+
+
+async def make_by_api(rig: MqttRig) -> None:
+    await rig.engine.registry.create_queue("shop.prices", "other", RoutingType.MULTICAST)
+
+
+ATTACKS = (
+    take_by_stomp, take_by_mqtt, take_by_amqp, share_by_amqp, consume_by_name,
+    consume_at_the_address, send_by_name, make_by_api,
+)  # fmt: skip
+
+
+async def taken(rig: MqttRig, attack: Attack) -> set[str]:
+    """Have bob take the names that a client of alice would get; return all names."""
+    everything = {permission.value: ("apps", "others") for permission in Permission}
+    rules = {"#": everything, "other": {**everything, "consume": ("others",)}}
+    rig.engine.registry.permissions.replace(
+        {match: SecuritySettings(**each) for match, each in rules.items()}
+    )
+    bob = await stomp(rig, "bob", "bob")
+    await subscribed(rig, bob, "/topic/other::shop=prices")
+    await attack(rig)
+    await rig.flush()
+    names = set(rig.engine.registry.queues)
+    assert names >= {"shop.prices", "shop=prices"}
+    return names
+
+
+def one_more(rig: MqttRig, names: set[str]) -> Queue:
+    """Return the queue of alice, the only one beside what bob has."""
+    queues = rig.engine.registry.queues
+    (name,) = set(queues) - names
+    assert name.startswith("~")
+    assert name.endswith(".shop.prices")
+    assert (queues[name].traits.user, queues[name].address.name) == ("alice", "prices")
+    return queues[name]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_stomp_client_has_a_queue_although_its_names_are_taken(attack: Attack) -> None:
+    @on_rig(users=has_users, protocols=all_protocols)
+    async def scenario(rig: MqttRig) -> None:
+        names = await taken(rig, attack)
+        for _ in range(2):
+            alice = await stomp(rig, "alice", "shop")
+            answer = await subscribed(
+                rig, alice, "/topic/prices", durable_subscription_name="prices"
+            )
+            assert answer.command == "RECEIPT", answer
+            queue = one_more(rig, names)
+            alice.send(b"SEND\ndestination:/topic/prices\n\nx\0")
+            await rig.flush()
+            assert [frame.body for frame in alice.frames()] == [b"x"]
+            assert len(queue.consumers) == 1
+            alice.lose()
+            await rig.flush()
+        alice = await stomp(rig, "alice", "shop")
+        alice.send(UNSUBSCRIBE.replace(b"\n\n", b"\nreceipt:u\n\n"))
+        await rig.flush()
+        assert [frame.command for frame in alice.frames()] == ["RECEIPT"]
+        assert set(rig.engine.registry.queues) == names
+
+    scenario()
+
+
+@pytest.mark.parametrize("extra", [(), (Symbol("shared"),)])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_amqp_client_has_a_queue_although_its_names_are_taken(
+    attack: Attack, extra: tuple[Symbol, ...]
+) -> None:
+    @on_rig(users=has_users, protocols=all_protocols)
+    async def scenario(rig: MqttRig) -> None:
+        names = await taken(rig, attack)
+        kinds = {**DURABLE, "capabilities": (*TOPIC, *extra)}
+        for is_closed in (False, True):
+            alice = await amqp(rig, "alice")
+            await alice.attach(RECEIVER, 1, **source("prices", **kinds))
+            await rig.flush()
+            assert not alice.all(Detach)
+            assert len(one_more(rig, names).consumers) == 1
+            await alice.detach(1, closed=is_closed)
+            await rig.flush()
+        assert set(rig.engine.registry.queues) == names
+        await alice.attach(RECEIVER, 1, **source("prices", **kinds))
+        await alice.detach(1, closed=False)
+        await rig.flush()
+        alice.all(Detach)
+        alone = {"name": "prices", "source": None, "target": Target()}
+        await alice.attach(RECEIVER, 1, **alone, desired_capabilities=extra)
+        await alice.detach(1, closed=True)
+        await rig.flush()
+        assert [each.error for each in alice.all(Detach)] == [None]
+        assert set(rig.engine.registry.queues) == names, "deleted by its name alone"
+
+    scenario()
+
+
+@pytest.mark.parametrize("attack", [each for each in ATTACKS if each is not take_by_mqtt])
+def test_an_mqtt_client_has_a_queue_although_its_names_are_taken(attack: Attack) -> None:
+    @on_rig(users=has_users, protocols=all_protocols)
+    async def scenario(rig: MqttRig) -> None:
+        names = await taken(rig, attack)
+        client, _ = await mqtt(rig, "alice", "shop")
+        await client.subscribe("prices")
+        queue = one_more(rig, names)
+        client.lose()
+        await rig.flush()
+        rig.hub.sessions._by_client.clear()
+        rig.hub.sessions.restore()
+        sender = await stomp(rig, "alice", "sender")
+        sender.send(b"SEND\ndestination:/topic/prices\n\nx\0")
+        await rig.flush()
+        client, answer = await mqtt(rig, "alice", "shop")
+        assert answer.session_present
+        await rig.flush()
+        assert bodies([*client.early, *client.packets()]) == [b"x"]
+        assert rig.hub.sessions.with_queues([queue]) == [rig.hub.sessions.get("shop")]
+        client.send(Unsubscribe(2, ("prices",)))
+        await rig.flush()
+        assert set(rig.engine.registry.queues) == names
+
+    scenario()
+
+
+@on_rig(users=has_users, protocols=all_protocols)
+async def test_no_client_chooses_the_name_of_anothers_subscription(rig: MqttRig) -> None:
+    reserved = (last_name("", "alice", "shop.prices"), "$share.workers.jobs")
+    for name in reserved:
+        for to in (f"/topic/other::{name}", f"/queue/{name}"):
+            bob = await stomp(rig, "bob", "bob")
+            answer = await subscribed(rig, bob, to)
+            assert "are for the queues of subscriptions" in answer.get("message", "")
+            bob = await stomp(rig, "bob", "bob")
+            bob.send(f"SEND\ndestination:{to.replace('topic', 'queue')}\n\nx\0".encode())
+            await rig.flush()
+            (frame,) = bob.frames()
+            assert "are for the queues of subscriptions" in frame.get("message", "")
+        bob = await amqp(rig, "bob")
+        kinds = {**DURABLE, "capabilities": (*TOPIC, Symbol("shared"), Symbol("global"))}
+        await bob.attach(RECEIVER, 1, **{**source("prices", **kinds), "name": name})
+        await rig.flush()
+        error = bob.all(Detach)[0].error
+        assert error is not None
+        assert error.condition == "amqp:invalid-field"
+        assert not rig.engine.registry.queues
+        root = await stomp(rig, "root", "root")
+        assert (await subscribed(rig, root, f"/topic/other::{name}")).command == "RECEIPT"
+        root.lose()
+        await rig.flush()
+        assert not rig.engine.registry.queues
+    client, _ = await mqtt(rig, "bob", "bob")
+    await client.subscribe("$share/workers/jobs")
+    assert list(rig.engine.registry.queues) == ["$share.workers.jobs"]
