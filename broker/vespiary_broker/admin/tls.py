@@ -19,6 +19,7 @@ from vespiary_broker.engine.networks import network_of
 from vespiary_broker.server.address_limits import AddressLimits
 from vespiary_broker.server.certificates import Certificate, certificate_user
 from vespiary_broker.server.client_hello import HELLO_BYTES
+from vespiary_broker.server.client_lines import ClientLines
 from vespiary_broker.server.gate import Gate
 from vespiary_broker.server.handshakes import Handshakes
 from vespiary_broker.server.tls_contexts import make_tls, tls_files, user_of
@@ -92,6 +93,7 @@ class _Host:
     def __init__(self, count_error: Callable[[str], None]) -> None:
         self.loop = asyncio.get_running_loop()
         self.count_error = count_error
+        self.client_lines = ClientLines()
         self.buffer = self
         self.view = memoryview(bytearray(HELLO_BYTES))
 

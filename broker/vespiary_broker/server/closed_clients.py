@@ -45,6 +45,9 @@ class Watched(Protocol):
     def abort(self) -> None:
         """Cut it off."""
 
+    def note_line(self, event: str, *details: str | int) -> None:
+        """Log what became of it, as far as the log has room for such lines."""
+
 
 def descriptor_of(transport: asyncio.BaseTransport) -> int:
     """Return the descriptor of a transport's socket; -1 if it has none."""
@@ -135,19 +138,19 @@ class ClosedClients:
             is_first = not connection.is_client_closed
             connection.is_client_closed = True
             if events & _GONE or is_consuming:
-                log.info(
+                connection.note_line(
                     "client is gone, and its connection was not read peer=%s unread_bytes=%s; "
                     "what it sent and was not confirmed is dropped",
-                    connection.peer, _unread_bytes(descriptor),
-                )  # fmt: skip
+                    _unread_bytes(descriptor),
+                )
                 self._on_gone()
                 connection.abort()
             elif is_first:
-                log.info(
+                connection.note_line(
                     "client closed its side while it waits peer=%s unread_bytes=%s; what it sent "
                     "is taken when there is room, if its host is still there then",
-                    connection.peer, _unread_bytes(descriptor),
-                )  # fmt: skip
+                    _unread_bytes(descriptor),
+                )
 
 
 def _unread_bytes(descriptor: int) -> int:

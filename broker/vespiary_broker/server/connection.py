@@ -406,19 +406,23 @@ class Connection(asyncio.BufferedProtocol):
 
     def _note_dead(self) -> None:
         self._cycle.count_error("dead-peer")
-        log.info("client vanished, its host does not answer peer=%s", self.peer)
+        self.note_line("client vanished, its host does not answer peer=%s")
 
-    def note_line(self, event: str, *details: str) -> None:
+    def note_line(self, event: str, *details: str | int, level: int = logging.INFO) -> None:
         """Log what became of this client, as far as the log has room for such lines.
 
         Args:
-            event: The line, with places for the peer and the details.
+            event: The line, with places for the peer and the details; one of few.
             details: What else it says.
+            level: That of the line.
         """
         self._cycle.client_lines.note(
-            *(event, self.peer, *details),
+            event,
+            self.peer,
+            *details,
             listener=self.listener.acceptor.name,
             now_s=self._cycle.loop.time(),
+            level=level,
         )
 
     def displace(self, consumer: Consumer, sentence: str) -> bool:

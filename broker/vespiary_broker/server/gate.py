@@ -31,6 +31,7 @@ from vespiary_spec.errors import LimitExceeded, VespiaryError
 
 if TYPE_CHECKING:
     from vespiary_broker.server.address_limits import AddressLimits
+    from vespiary_broker.server.client_lines import ClientLines
     from vespiary_broker.server.handshakes import Handshakes
     from vespiary_spec.settings import Acceptor
 
@@ -60,6 +61,10 @@ class Host(Protocol):
     @property
     def buffer(self) -> View:
         """Where first bytes are read to."""
+
+    @property
+    def client_lines(self) -> ClientLines:
+        """The log of clients that were refused or cut off."""
 
     def count_error(self, kind: str) -> None:
         """Count an error that a client caused, by its kind."""
@@ -278,7 +283,7 @@ class Gate(asyncio.BufferedProtocol):
 
         def cut() -> None:
             self._cycle.count_error("tls-flood")
-            log.warning("connection cut, its TLS records had no content peer=%s", self.peer)
+            self._warn("connection cut, its TLS records had no content peer=%s")
             transport.abort()
 
         meter = TlsMeter(inner, lambda: early.content_bytes, lambda: early.is_paused, cut)
@@ -294,13 +299,17 @@ class Gate(asyncio.BufferedProtocol):
 
     def _refuse(self, error: VespiaryError) -> None:
         self._cycle.count_error("proxy-protocol")
-        log.warning(
-            "connection refused acceptor=%s balancer=%s reason=%r",
-            self._listener.acceptor.name,
-            self.peer,
-            str(error),
-        )
+        name = self._listener.acceptor.name.replace("%", "%%")
+        self._warn(f"connection refused acceptor={name} balancer=%s reason=%r", str(error))
         self.close()
+
+    def _warn(self, event: str, *details: str) -> None:
+        self._cycle.client_lines.note(
+            *(event, self.peer, *details),
+            listener=self._listener.acceptor.name,
+            now_s=self._cycle.loop.time(),
+            level=logging.WARNING,
+        )
 
     def _check(self, now_s: float) -> None:
         """End it, unless the header or the hello was read only after the deadline.

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from vespiary_broker.store.large_reader import LargeReader
 
 _OPEN_AGAIN_S: Final = 0.5
-log = logging.getLogger(__name__)
 
 
 class LargeStream:
@@ -86,7 +85,7 @@ class LargeStream:
             try:
                 await self._send(reader)
             except LargeMessageDamaged as error:
-                log.warning("connection cut peer=%s reason=%r", self._connection.peer, str(error))
+                self._warn("connection cut peer=%s reason=%r", error)
                 self._connection.abort()
             finally:
                 reader.close()
@@ -99,9 +98,12 @@ class LargeStream:
             try:
                 return await self._store.read(self._given.body)
             except NativeError as error:
-                log.warning("a large message waits reason=%r", str(error))
+                self._warn("a large message waits peer=%s reason=%r", error)
                 await asyncio.sleep(_OPEN_AGAIN_S)
         return None
+
+    def _warn(self, event: str, error: Exception) -> None:
+        self._connection.note_line(event, str(error), level=logging.WARNING)
 
     async def _send(self, reader: LargeReader) -> None:
         while piece := await reader.next_piece():

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _WIDER: Final = 4
 _ADDED_BYTES: Final = 1024
 """Sections take at most so much more than the lines that they are made of: nothing is reckoned."""
-log = logging.getLogger(__name__)
 
 
 def size_of(
@@ -138,13 +137,13 @@ class TooLarge:
             return
         self._is_said = True
         link = self._link
-        log.warning(
+        link.session.connection.note_line(
             "a message is larger than max-message-size of a link, and stays for others"
             " peer=%s link=%a queue_id=%d sequence=%d measured=%d bytes, allowed=%d bytes;"
             " no more is said of this link",
-            link.session.connection.peer, link.name[:100], link.queue_id, sequence, size_bytes,
-            self.size_bytes_max,
-        )  # fmt: skip
+            *(link.name[:100], link.queue_id, sequence, size_bytes, self.size_bytes_max),
+            level=logging.WARNING,
+        )
 
     def pass_over(self, sequence: int, size_bytes: int) -> None:
         """Have a message that the link was given be passed over, behind the dispatch under way.

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from vespiary_broker.store.large_reader import LargeReader
 
 _OPEN_AGAIN_S: Final = 0.5
-log = logging.getLogger(__name__)
 
 
 class LargeSending:
@@ -59,8 +58,7 @@ class LargeSending:
             try:
                 is_sent = await self._send(reader)
             except LargeMessageDamaged as error:
-                peer = self._session.connection.peer
-                log.warning("connection cut peer=%s reason=%r", peer, str(error))
+                self._warn("connection cut peer=%s reason=%r", error)
                 self._session.connection.abort()
             finally:
                 reader.close()
@@ -78,9 +76,12 @@ class LargeSending:
             try:
                 return await store.read(self._given.body)
             except NativeError as error:
-                log.warning("a large message waits reason=%r", str(error))
+                self._warn("a large message waits peer=%s reason=%r", error)
                 await asyncio.sleep(_OPEN_AGAIN_S)
         return None
+
+    def _warn(self, event: str, error: Exception) -> None:
+        self._session.connection.note_line(event, str(error), level=logging.WARNING)
 
     async def _send(self, reader: LargeReader) -> bool:
         """Send all pieces; return whether the message is out."""

@@ -49,7 +49,6 @@ _SETTLED: Final = 1
 _MAP_BYTES: Final = 64
 _ENTRY_BYTES: Final = 2 + 8
 """What an entry of the map takes beside its tag, at the most."""
-log = logging.getLogger(__name__)
 
 
 def is_durable(asked: Attach) -> bool:
@@ -173,11 +172,12 @@ class DurableIncomingLink(IncomingLink):
         if tag not in self._durable.known:
             if not self._is_said:
                 self._is_said = True
-                log.warning(
+                self.session.connection.note_line(
                     "a client resumes a delivery that is not known, which is ignored"
                     " peer=%s link=%a tag=%s; no more is said of this link",
-                    self.session.connection.peer, self.name[:100], tag.hex(),
-                )  # fmt: skip
+                    *(self.name[:100], tag.hex()),
+                    level=logging.WARNING,
+                )
         elif delivery.is_settled:
             self._durable.settle(tag)
         else:

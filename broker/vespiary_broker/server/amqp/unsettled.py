@@ -47,7 +47,6 @@ _PREFIX: Final = "amqp."
 _KEY: Final = "tag"
 _WORD_DIGITS: Final = 40
 _WAIT_S: Final = 0.01
-log = logging.getLogger(__name__)
 
 
 def _name_of(user: str, container: str, link: str) -> str:
@@ -269,7 +268,12 @@ class DurableLinks:
 
     def _forget(self, link: DurableLink, why: str) -> None:
         name = OWN_PREFIX + link.name
-        log.warning("unsettled deliveries of a link are forgotten queue=%s %s", name, why)
+        self._cycle.client_lines.note(
+            *("unsettled deliveries of a link are forgotten queue=%s %s", name, why),
+            listener="amqp",
+            now_s=self._cycle.loop.time(),
+            level=logging.WARNING,
+        )
         self.drop(link)
 
     def drop(self, link: DurableLink) -> str:

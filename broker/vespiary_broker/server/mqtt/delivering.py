@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 PACKET_BYTES_MAX: Final = 268_435_455 + 5
 
-log = logging.getLogger(__name__)
-
 
 class ClientLimits(NamedTuple):
     """What a client can take.
@@ -408,12 +406,13 @@ class Deliveries:
         if alias is not None and packet.topic:
             del self._aliases[packet.topic]  # the client does not hear of it
         self.oversized += 1
-        log.warning(
-            "a message is too large for its client client=%r topic=%r bytes=%d allowed=%d",
+        self._connection.note_line(
+            "a message is too large for its client peer=%s client=%r topic=%r bytes=%d allowed=%d",
             self._session.client_id,
             packet.topic,
             len(data) + payload_bytes,
             self._limits.packet_bytes,
+            level=logging.WARNING,
         )
         return b""
 

@@ -166,7 +166,11 @@ class MqttHub:
                 self.wills.release(session.client_id)
                 await self.sessions.end(session)
                 self.sessions.expired += 1
-                log.info("session expired client=%r", session.client_id)
+                self._cycle.client_lines.note(
+                    *("session expired client=%r", session.client_id),
+                    listener=PROTOCOL,
+                    now_s=self._cycle.loop.time(),
+                )
 
     def left(self, session: MqttSession) -> None:
         """Begin what follows from the end of a connection: its session ends, or is remembered."""

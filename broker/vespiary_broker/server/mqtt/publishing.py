@@ -12,7 +12,6 @@ Source: MQTT 5.0 §3.3 to §3.7 and §4.3.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +48,6 @@ if TYPE_CHECKING:
     from vespiary_broker.server.listener import LargeLimits
     from vespiary_broker.server.mqtt.hub import MqttHub
     from vespiary_broker.store.large_writer import LargeWriter
-
-
-log = logging.getLogger(__name__)
 
 
 class Publishing:
@@ -326,11 +322,10 @@ class Publishing:
         self._cycle.count_error("topic-not-writable")
         if not self._has_dropped:  # one line for each connection
             self._has_dropped = True
-            log.info(
-                "messages are dropped: their topic is not writable client=%r topic=%r reason=%r",
-                self._session.client_id,
-                packet.topic[:60],
-                sentence,
+            self._connection.note_line(
+                "messages are dropped: their topic is not writable peer=%s client=%r topic=%r "
+                "reason=%r",
+                *(self._session.client_id, packet.topic[:60], sentence),
             )
         if packet.qos and self._version is Version.V5:
             self._answer(packet, ReasonCode.NOT_AUTHORIZED, sentence)

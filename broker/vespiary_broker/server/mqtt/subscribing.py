@@ -520,22 +520,20 @@ class Subscribing:
             except NotPermitted:
                 return False
             except VespiaryError as error:  # it may go well the next time
-                _log_left(self._session, topic_filter, error)
+                self._note_left(topic_filter, error)
         return True
+
+    def _note_left(self, topic_filter: str, error: VespiaryError) -> None:
+        self._connection.note_line(
+            "what an ended subscription has left waits peer=%s client=%r filter=%r reason=%r",
+            *(self._session.client_id, topic_filter, str(error)),
+            level=logging.WARNING,
+        )
 
 
 def _suback_code(error: VespiaryError) -> ReasonCode:
     code = reason_of(error)
     return code if code.is_failure else ReasonCode.UNSPECIFIED_ERROR
-
-
-def _log_left(session: MqttSession, topic_filter: str, error: VespiaryError) -> None:
-    log.warning(
-        "what an ended subscription has left waits client=%r filter=%r reason=%r",
-        session.client_id,
-        topic_filter,
-        str(error),
-    )
 
 
 def _log_ended(session: MqttSession, topic_filter: str, error: NotPermitted) -> None:

@@ -31,6 +31,7 @@ from vespiary_broker.engine.transactions import Outgoing, is_decided, publish
 from vespiary_broker.server.mqtt.outgoing import outgoing_of
 from vespiary_broker.server.mqtt.retained import Retained
 from vespiary_broker.server.mqtt.sessions import NEVER_S, MqttSession, MqttSessions
+from vespiary_broker.server.mqtt.subscription_queues import PROTOCOL
 from vespiary_broker.server.mqtt.topics import TopicMapping
 from vespiary_broker.server.note_queues import NoteQueues
 from vespiary_codec.wire.mqtt import MqttDecoder, MqttLimits, Publish, Version, encode
@@ -250,7 +251,12 @@ class Wills:
                 await self._retained.ready()
             is_sent = await self._stage(will)
         except VespiaryError as error:
-            log.warning("a will was not sent client=%r reason=%r", will.client_id, str(error))
+            self._cycle.client_lines.note(
+                *("a will was not sent client=%r reason=%r", will.client_id, str(error)),
+                listener=PROTOCOL,
+                now_s=self._cycle.loop.time(),
+                level=logging.WARNING,
+            )
             is_sent = False
         if not is_sent and not self._cycle.failure:
             self.drop(will)

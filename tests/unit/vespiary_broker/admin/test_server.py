@@ -14,6 +14,7 @@ from vespiary_broker.admin import server
 from vespiary_broker.admin.access import Access
 from vespiary_broker.admin.endpoints import Site
 from vespiary_broker.admin.server import AdminServer, load_site
+from vespiary_broker.server.line_limit import LINES_PER_PERIOD
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.settings import Admin
 from vespiary_testkit.admin_rig import MemoryBroker, admin_rig, users_with_roles
@@ -235,6 +236,17 @@ def test_too_many_connections_are_turned_away(monkeypatch: pytest.MonkeyPatch):
         finally:
             for connection in held:
                 connection.close()
+
+
+def test_a_flood_of_what_is_no_request_is_bounded_in_the_log(caplog: pytest.LogCaptureFixture):
+    flood = 3 * LINES_PER_PERIOD
+    with caplog.at_level(logging.INFO), admin_rig() as rig:
+        for number in range(flood):
+            with socket.create_connection(("127.0.0.1", rig.port), timeout=WAIT_S) as connection:
+                connection.sendall(b"GET /%d NONE/1.1\r\n\r\n" % number)
+                assert connection.recv(12) == b"HTTP/1.0 400"
+    said = [each for each in caplog.records if "it is no request" in each.getMessage()]
+    assert 1 <= len(said) <= LINES_PER_PERIOD
 
 
 def test_a_request_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch):

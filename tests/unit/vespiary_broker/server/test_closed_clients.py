@@ -27,6 +27,9 @@ class Waiting:
     def abort(self) -> None:
         self.aborts += 1
 
+    def note_line(self, event: str, *details: str | int) -> None:
+        assert event % (self.peer, *details)
+
 
 @pytest.fixture
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
