@@ -313,7 +313,7 @@ def _broker(scrape: Scrape, statistics: statistics_records.Statistics) -> Iterat
     yield from _unrouted(scrape, statistics)
     yield _counter(
         "filter_waits",
-        "How often filters and selectors had to wait for another turn of the event loop.",
+        "How often filters, moves, scans and subscriptions waited for another turn of the loop.",
         statistics.filter_waits,
     )
     yield _gauge("addresses", "Addresses.", scrape.addresses)

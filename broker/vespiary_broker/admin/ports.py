@@ -291,7 +291,7 @@ class Counters(Protocol):
 class MessageActs(Protocol):
     """Acts on messages that wait in queues."""
 
-    def start(self, wanted: Wanted) -> Task:
+    async def start(self, wanted: Wanted) -> Task:
         """Begin one."""
 
 

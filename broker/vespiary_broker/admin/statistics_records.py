@@ -79,7 +79,7 @@ class Statistics(records.Record, frozen=True):
         slow_consumers: Consumers that were found to be slow.
         messages_unrouted: Messages that no queue accepted.
         messages_unrouted_by_address: The same by address, most first.
-        filter_waits: How often filters and selectors had to wait for another turn of the loop.
+        filter_waits: How often filters, moves, scans and subscriptions waited for another turn.
         journal_waiters: Those who wait because no journal file can be made.
         naming: Limits of addresses and queues, and what went by itself.
         memory: What messages take in memory, and full addresses.

@@ -204,11 +204,13 @@ def _make_fates(
         load_slab=load_slab,
         clock_ms=clocks.wall_ms,
         steady_ms=clocks.steady_ms,
+        turn_time=registry.switches.turn_time,
     )
     redelivery = Redelivery(core, registry.settings_for, mover, clocks.steady_ms)
     fates = Fates(
         core, registry.queues_by_id, mover, redelivery,
         load_slab=load_slab, clocks=clocks, scan_period_ms=scan_period_ms,
+        turn_time=registry.switches.turn_time,
     )  # fmt: skip
     registry.returns = redelivery
     registry.on_dropped = fates.forget

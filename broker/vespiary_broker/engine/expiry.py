@@ -24,10 +24,13 @@ from vespiary_broker.engine.unreadable_parts import UnreadableParts
 
 _RUN_BITS: Final = 10
 _LOOK_MESSAGES: Final = 96
+_FIRST_LOOK_MESSAGES: Final = 8
 _LOOK_COST: Final = 4
 _QUEUE_COST: Final = 2
 _STEP_COST: Final = 96
 """A step takes about half a millisecond: so many messages, or half as many queues."""
+_COST_BYTES: Final = 1024
+"""Headers that cost as much as a message without any."""
 
 Slab = tuple[int, int]
 Meet = Callable[[Queue, MessageView, MessageTimes, int], bool]
@@ -70,6 +73,7 @@ class ExpiryScan:
         self._first: dict[int, dict[int, int]] = {}
         self._resolved: dict[int, int] = {}
         self._cost = 0
+        self._look_messages = _FIRST_LOOK_MESSAGES  # fewer where messages have long headers
         self._is_given_up = False
 
     def forget(self, queue_id: int) -> None:
@@ -140,7 +144,7 @@ class ExpiryScan:
             known = self._known.get(queue.id, 0)
             if known >= statistics.available:
                 break
-            look, at = self._look(queue, known, _LOOK_MESSAGES)
+            look, at = self._look(queue, known, self._look_messages)
             self._note(queue, look.messages)
             self._known[queue.id] = at
             absent = look.absent if at == look.next_sequence else None
@@ -171,7 +175,7 @@ class ExpiryScan:
             first.pop(run, None)
             at, end = run << _RUN_BITS, run + 1 << _RUN_BITS
             while at < end and not queue.is_deleted:
-                look, next_at = self._look(queue, at, min(_LOOK_MESSAGES, end - at))
+                look, next_at = self._look(queue, at, min(self._look_messages, end - at))
                 self._note(queue, [view for view in look.messages if view.sequence < end])
                 is_absent = look.absent is not None and next_at == look.next_sequence
                 if next_at == at and not is_absent:
@@ -186,7 +190,13 @@ class ExpiryScan:
     def _look(self, queue: Queue, sequence: int, most: int) -> tuple[Look, int]:
         """Return what there is, and where to go on: behind what will never be read."""
         look = self._core.look(queue.id, sequence, most, everything=True, special_only=True)
-        self._cost += _LOOK_COST + len(look.messages)
+        count = len(look.messages)
+        headers_cost = sum(len(view.properties) for view in look.messages) // _COST_BYTES
+        self._cost += _LOOK_COST + count + headers_cost
+        if headers_cost + count > _STEP_COST:
+            self._look_messages = max(1, count * _STEP_COST // (headers_cost + count))
+        else:
+            self._look_messages = min(_LOOK_MESSAGES, 2 * self._look_messages)
         if look.absent is not None and look.absent in self._unreadable:
             return look, look.next_sequence + 1
         return look, look.next_sequence

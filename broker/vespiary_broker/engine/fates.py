@@ -26,12 +26,16 @@ from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.redelivery import Redelivery
 from vespiary_broker.engine.schedule import Schedule
 from vespiary_broker.engine.settling import NOT_TO_BE_GIVEN
+from vespiary_broker.engine.turn_time import Share, TurnTime
 
 _ARRIVED_A_TURN: Final = 64
 _DONE: Final = (0, 0)
 _CROWD_MESSAGES: Final = 4096
 """So many messages of a queue may be on their way out before the scan finds more of them."""
 _LATE_MS: Final = 20
+_LOOK_US: Final = 50.0
+_RELEASES_A_TURN: Final = 8
+_RELEASE_US: Final = 100.0
 
 
 class Verdict(Enum):
@@ -102,6 +106,7 @@ class Fates:
         clocks: The clocks.
         scan_period_ms: Time between two scans for expired messages; 0 or less: they stay until it
             is their turn.
+        turn_time: What a turn of the loop has for the looks at messages; None: there is no bound.
     """
 
     def __init__(
@@ -114,6 +119,7 @@ class Fates:
         load_slab: Callable[[int, int], None],
         clocks: Clocks,
         scan_period_ms: int,
+        turn_time: TurnTime | None = None,
     ) -> None:
         self.mover = mover
         self.redelivery = redelivery
@@ -126,6 +132,7 @@ class Fates:
         self.is_owed: Callable[[Queue, MessageView], bool] = lambda _queue, _view: False
         self._steady_ms = steady_ms = clocks.steady_ms
         self._period_ms = scan_period_ms
+        self._turn_time = turn_time or TurnTime()
         self._expiry = ExpiryScan(
             core,
             queues,
@@ -241,13 +248,28 @@ class Fates:
         """Do what is due, a bounded part of it; return whether anything was staged."""
         now_ms = self.clock_ms()
         self.redelivery.put_back_due()
-        self.schedule.release_due(now_ms)
-        self._look_at_arrived()
+        self._release_due(now_ms)
         if self._scan is None and self._scan_at_ms is not None:
             self._begin_scan()
-        if self._scan is not None and self._slab is None:
-            self._step()
+        if self._arrived or self._is_scanning:
+            share = self._turn_time.share(self)
+            self._look_at_arrived(share)
+            if self._is_scanning and share.has_time:
+                self._step()
+            share.end()
         return self.mover.work()
+
+    def _release_due(self, now_ms: int) -> None:
+        """Let messages be delivered whose time has come, a bounded part of them."""
+        next_ms = self.schedule.waiting.next_ms
+        if next_ms is None or next_ms > now_ms:
+            return
+        share = self._turn_time.share(self.schedule)
+        for _ in range(_RELEASES_A_TURN):
+            if not share.has_time or not self.schedule.release_due(now_ms):
+                break
+            share.did(_RELEASE_US)
+        share.end()
 
     def _begin_scan(self) -> None:
         """Begin a scan if it is time: of all queues, or of those that the last one left early."""
@@ -281,9 +303,12 @@ class Fates:
         if self._slab is not None:
             self._load_slab(*self._slab)
 
-    def _look_at_arrived(self) -> None:
+    def _look_at_arrived(self, share: Share) -> None:
         """Look at what came into queues that nobody consumes from, a bounded part of it."""
         for queue_id in list(islice(self._arrived, _ARRIVED_A_TURN)):
+            if not share.has_time:
+                return
+            share.did(_LOOK_US)
             del self._arrived[queue_id]
             queue = self._queues.get(queue_id)
             if queue is None:
@@ -294,10 +319,13 @@ class Fates:
                 return
 
     @property
+    def _is_scanning(self) -> bool:
+        return self._scan is not None and self._slab is None
+
+    @property
     def has_more(self) -> bool:
         """Whether `work` has something to do in the next turn of the loop."""
-        is_scanning = self._scan is not None and self._slab is None
-        if is_scanning or self._arrived or self.mover.has_work:
+        if self._is_scanning or self._arrived or self.mover.has_work:
             return True
         next_ms = self.next_ms
         return next_ms is not None and next_ms <= self.clock_ms()

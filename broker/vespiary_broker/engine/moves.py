@@ -4,7 +4,8 @@ Owns the messages that were set aside to be moved or dropped, and the moving: al
 transaction that ends them in their queue and publishes them where they go, so after any crash each
 is in one of the two, and never in none. A large message takes its body along: the file gets a place
 in the other queue before it loses the one here. What finds no room in the journal waits for it. A
-turn does a bounded part, one queue after the other, however many messages wait here.
+turn does a bounded part, one queue after the other, however many messages wait here, and however
+large they are or many filters decide about them (`turn_time`).
 Must never decide where something goes: `dead_letters` does. Called by `fates`, `redelivery` and the
 admin API; owner: the event loop.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
@@ -30,6 +31,7 @@ from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.routing import NOWHERE, Route
 from vespiary_broker.engine.stream_gaps import GapReason
 from vespiary_broker.engine.transactions import transaction_bytes
+from vespiary_broker.engine.turn_time import Share, TurnTime
 from vespiary_broker.engine.unreadable_parts import UnreadableParts
 from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.journal.record import ADD, PLACE, TRANSACTION
@@ -46,6 +48,7 @@ _TOO_LARGE: Final = "its record has no room for another place"
 _PROPERTIES_BYTES_MAX: Final = 65535
 _NOTES_MAX: Final = 65_536
 _PRIORITY: Final = 4
+_BATCH_US: Final = 1000.0
 
 log = logging.getLogger(__name__)
 
@@ -188,6 +191,7 @@ class Mover:
         load_slab: Begins to read a slab that is not in memory.
         clock_ms: Milliseconds since 1970.
         steady_ms: Milliseconds of a clock that nobody sets.
+        turn_time: What a turn of the loop has for this; None: there is no bound.
     """
 
     def __init__(
@@ -198,6 +202,7 @@ class Mover:
         load_slab: Callable[[int, int], None],
         clock_ms: Callable[[], int],
         steady_ms: Callable[[], int],
+        turn_time: TurnTime | None = None,
     ) -> None:
         self.moved: Counter[Reason] = Counter()
         self.dropped: Counter[Reason] = Counter()
@@ -213,6 +218,7 @@ class Mover:
         self._load_slab = load_slab
         self._clock_ms = clock_ms
         self._steady_ms = steady_ms
+        self._turn_time = turn_time or TurnTime()
         self._work: dict[_Key, _Work] = {}
         self._active: dict[_Key, None] = {}  # what does not wait; those that come next come first
         self._counts: Counter[int] = Counter()  # works of each queue
@@ -298,12 +304,24 @@ class Mover:
         if self._retry_ms is not None and self._retry_ms <= self._steady_ms():
             self._retry_ms = None
             self.go_on()
+        if not self._active:
+            return False
+        share = self._turn_time.share(self)
+        try:
+            return self._work_in_time(share)
+        finally:
+            share.end()
+
+    def _work_in_time(self, share: Share) -> bool:
         is_staged = False
         left = _TURN_MOVES
         for key in list(islice(self._active, _TURN_MOVES)):
+            if not share.has_time:
+                break
             work = self._work[key]
             before = work.count
-            is_staged |= self._advance(work)
+            is_staged |= self._advance(work, share)
+            share.did(_BATCH_US)
             del self._active[key]
             if not work.count:
                 self._end_work(key)
@@ -321,7 +339,7 @@ class Mover:
         if not self._counts[key[0]]:
             del self._counts[key[0]]
 
-    def _advance(self, work: _Work) -> bool:
+    def _advance(self, work: _Work, share: Share) -> bool:
         assert self.places is not None
         try:
             if work.published:
@@ -329,7 +347,7 @@ class Mover:
             place = self.places.find(work.queue, work.reason, work.to)
             work.is_moving = isinstance(place, Place)
             if isinstance(place, Place):
-                return self._move(work, place)
+                return self._move(work, place, share)
             if isinstance(place, Shed):
                 return self._shed(work, place)
             if place in (NoPlace.KEPT, NoPlace.REFUSED):
@@ -418,21 +436,25 @@ class Mover:
 
     # --- moving ---------------------------------------------------------------------------------
 
-    def _move(self, work: _Work, place: Place) -> bool:
+    def _move(self, work: _Work, place: Place, share: Share) -> bool:
         batch = work.sequences.first(BATCH_MESSAGES)
         done: set[int] = set()
         try:
-            return self._move_batch(work, place, batch, done)
+            return self._move_batch(work, place, batch, done, share)
         finally:
             work.sequences.drop(BATCH_MESSAGES, [each for each in batch if each not in done])
 
-    def _move_batch(self, work: _Work, place: Place, batch: list[int], done: set[int]) -> bool:
+    def _move_batch(
+        self, work: _Work, place: Place, batch: list[int], done: set[int], share: Share
+    ) -> bool:
         """Move what is in memory of a batch; notes in `done` what needs nothing more."""
         gathered: list[_Gathered] = []
         untaken: list[MessageView] = []
+        who = (Mover, work.queue.id, work.reason, work.to)
         for view, properties, body in self._gather(work, place, batch, done):
-            moved = _Moved(view, properties, body)
-            handle = place.route.handle_in_time(moved, (Mover, work.queue.id, work.reason, work.to))
+            # Each batch has time for one filter at least, so it comes to its end: the clock is
+            # looked at behind it, not behind the copying of the message.
+            handle = place.route.handle_in_time(_Moved(view, properties, body), who, share)
             if handle is None:
                 break  # in the next turn
             if handle == NOWHERE:
@@ -574,10 +596,9 @@ class Mover:
 
     def _gather(
         self, work: _Work, place: Place, batch: list[int], done: set[int]
-    ) -> list[tuple[MessageView, bytes, bytes]]:
-        """Return messages with their properties and bodies there, as far as they are in memory."""
-        found: list[tuple[MessageView, bytes, bytes]] = []
-        size_bytes = 0
+    ) -> Iterator[tuple[MessageView, bytes, bytes]]:
+        """Yield messages with their properties and bodies there, as far as they are in memory."""
+        is_found, size_bytes = False, 0
         now_ms = self._clock_ms()
         for sequence in batch:
             view = self._view(work, sequence)
@@ -600,12 +621,12 @@ class Mover:
                     self._return(work, place, view, _TOO_LARGE)
                     continue
             size_bytes += len(properties) + len(body)
-            if found and size_bytes > self._batch_bytes:
+            if is_found and size_bytes > self._batch_bytes:
                 break
-            found.append((view, properties, body))
-        if found:
+            is_found = True
+            yield view, properties, body
+        if is_found:
             work.is_waiting = False  # what is missing is asked for again behind these
-        return found
 
     def _properties(self, work: _Work, view: MessageView, place: Place, now_ms: int) -> bytes:
         if work.reason is Reason.RETRIED:

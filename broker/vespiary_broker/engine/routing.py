@@ -20,6 +20,7 @@ from vespiary_broker.engine.names import Sender
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.reach import Reach
 from vespiary_broker.engine.switching import SentMessage, Switch, Switches
+from vespiary_broker.engine.turn_time import Share
 from vespiary_broker.engine.unrouted_messages import UnroutedMessages
 
 NOWHERE: Final = -1
@@ -104,12 +105,15 @@ class Route:
         self._turn = (self._turn + 1) % len(handles)
         return handles[self._turn]
 
-    def handle_in_time(self, message: SentMessage, who: Hashable) -> int | None:
+    def handle_in_time(
+        self, message: SentMessage, who: Hashable, share: Share | None = None
+    ) -> int | None:
         """Return the core's route for one message that is not sent by a client.
 
         Args:
             message: The message.
             who: Who comes again with the same message if there was no time.
+            share: What it has of this turn already; None: it asks for that.
 
         Returns:
             The route; `NOWHERE`: no queue takes it. None: this turn of the loop has no time for
@@ -119,7 +123,7 @@ class Route:
             return NOWHERE
         if self.switch is None:
             return self.next_handle()
-        handle = self.switch.handle_in_time(message, who)
+        handle = self.switch.handle_in_time(message, who, share)
         return NOWHERE if handle is not None and self.switch.is_nowhere(handle) else handle
 
     def seen_by(self, sender: Sender | None) -> Route:

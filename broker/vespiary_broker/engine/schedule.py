@@ -15,7 +15,7 @@ from vespiary_broker.engine.due_times import DueTimes
 from vespiary_broker.engine.message_times import read_times
 from vespiary_broker.engine.unreadable_parts import UnreadableParts
 
-_AT_ONCE: Final = 128
+_AT_ONCE: Final = 16
 _LOAD_AGAIN_MS: Final = 50
 
 

@@ -164,7 +164,9 @@ class Switches:
         share.end()
         return core.send_switched(routes) if routes else None
 
-    def choose_in_time(self, switch: Switch, message: StoredMessage, who: Hashable) -> int | None:
+    def choose_in_time(
+        self, switch: Switch, message: StoredMessage, who: Hashable, share: Share | None = None
+    ) -> int | None:
         """Return the core's route for a message; None: this turn has no time for all its filters.
 
         What they have said by then is kept, so thousands of them come to an end over some turns.
@@ -173,7 +175,10 @@ class Switches:
             switch: Chooses.
             message: The message.
             who: Who comes again with the same message if there was no time.
+            share: What it has of this turn already; None: it asks for that.
         """
+        if share is not None:
+            return self._choose(switch, message, who, share)
         share = self.turn_time.share(who)
         route = self._choose(switch, message, who, share)
         share.end()
@@ -286,9 +291,11 @@ class Switch:
         """
         return self.choose(_Arriving(message), verdicts)
 
-    def handle_in_time(self, message: SentMessage, who: Hashable) -> int | None:
+    def handle_in_time(
+        self, message: SentMessage, who: Hashable, share: Share | None = None
+    ) -> int | None:
         """As `handle_for`; None: this turn has no time, `who` is to call again in a later one."""
-        return self._switches.choose_in_time(self, _Arriving(message), who)
+        return self._switches.choose_in_time(self, _Arriving(message), who, share)
 
     def is_decided(self, message: SentMessage, verdicts: Verdicts, who: Hashable) -> bool:
         """As `decide`, for a message as its sender has it.

@@ -3,17 +3,19 @@
 Owns the bound: filters, selectors and patterns of all clients together get `SHARE_S` of a turn, and
 what is begun by then comes to its end. Whoever finds no time left goes on in a later turn, in the
 order in which that was noticed, so that nobody is left out. Must never know what is done. Asked by
-`switching`, `dispatch`, and by whoever walks over a queue; owner: the event loop.
+`switching`, `dispatch`, `fates`, and by whoever walks over a queue or what is retained; owner: the
+event loop.
 
-What is begun is one evaluation of one selector, whose cost `selection.costs` bounds, or the
-compilation of one, whose words `selection.grammar` bounds.
+What is begun is one evaluation of one selector, whose cost `selection.costs` bounds, the
+compilation of one, whose words `selection.grammar` bounds, or a step of other work of which clients
+choose the amount: a batch of messages that move, a filter of a SUBSCRIBE, a retained message.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Hashable
-from typing import Final, TypeVar
+from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -93,13 +95,12 @@ class TurnTime:
         Raises:
             Exception: What `act` raises.
         """
-        who = object()
-        while not (share := self.share(who)).has_time:
-            await NEXT_TURN
+        stint = Stint(self)
+        await stint.time()
         try:
             return act()
         finally:
-            share.end()
+            stint.end()
 
     def may(self, who: Hashable) -> bool:
         """Return whether there is time left; False: whoever asks is to ask again in a later turn.
@@ -186,3 +187,98 @@ class Share:
         now_s = self._turn_time.clock_s()
         self._turn_time.spend(now_s - self._began_s)
         self._began_s = now_s
+
+
+class Stint:
+    """Work of a task that goes over as many turns as it needs.
+
+    Args:
+        turn_time: The turns' time.
+    """
+
+    __slots__ = ("_share", "_turn_time")
+
+    def __init__(self, turn_time: TurnTime) -> None:
+        self._turn_time = turn_time
+        self._share: Share | None = None
+
+    async def time(self) -> None:
+        """Wait until there is time for something more: in this turn, or in a later one."""
+        while True:
+            if self._share is None:
+                self._share = self._turn_time.share(self)
+            if self._share.has_time:
+                return
+            self.end()
+            await NEXT_TURN
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do a part of the work in this turn if there is time, or in a later one.
+
+        Args:
+            work: The part; its time counts until it waits for something.
+
+        Raises:
+            Exception: What `work` raises.
+        """
+        try:
+            await self.time()
+        except BaseException:
+            work.close()
+            raise
+        self.did(_LOOK_US)
+        return await _Measured(self, work)
+
+    async def run_all(self, works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        """Do all parts of the work, one after the other; return their results.
+
+        The first begins at once: work of one part waits for nobody.
+
+        Args:
+            works: The parts, made when it is their turn.
+
+        Raises:
+            Exception: What a part raises; none is done behind it.
+        """
+        results: list[T] = []
+        for work in works:
+            results.append(await (self.run(work) if results else work))
+        self.end()
+        return results
+
+    def did(self, cost_us: float) -> None:
+        """Take note of work that followed `time` (see `Share.did`)."""
+        if self._share is not None:
+            self._share.did(cost_us)
+
+    def end(self) -> None:
+        """Take note of the time that was taken; to be called before anything else is awaited."""
+        if self._share is not None:
+            self._share.end()
+            self._share = None
+
+
+class _Measured(Generic[T]):
+    """A part of the work of a stint, which ends it where it waits for something."""
+
+    __slots__ = ("_stint", "_work")
+
+    def __init__(self, stint: Stint, work: Coroutine[Any, Any, T]) -> None:
+        self._stint = stint
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        work = self._work
+        try:
+            waits_for = work.send(None)
+            self._stint.end()
+            while True:
+                try:
+                    sent = yield waits_for
+                except BaseException as error:  # the task is cancelled
+                    waits_for = work.throw(error)
+                else:
+                    waits_for = work.send(sent)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result

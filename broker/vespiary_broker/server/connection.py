@@ -143,6 +143,9 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self.handler.take(nbytes)
                 self._throttle.charge(self.handler.user, nbytes)
+                # The loop would read on at once, as long as a read fills the buffer.
+                if self._cycle.turns.is_over and self.is_taking:
+                    self.rest()
             if self._is_holding:
                 self.update_reading()
             self._cycle.received()

@@ -18,9 +18,11 @@ from vespiary_broker.engine.names import OWN_PREFIX
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.registry import Registry
+from vespiary_broker.engine.turn_time import Stint
 from vespiary_spec.settings import RoutingType
 
-_LOOK_MESSAGES: Final = 256
+_LOOK_MESSAGES: Final = 32
+_NOTE_US: Final = 20.0
 
 
 class NoteQueues:
@@ -84,24 +86,36 @@ class NoteQueues:
         return queue.key
 
     async def notes(self, queue: Queue) -> AsyncIterator[MessageView]:
-        """Yield all notes of a queue, the oldest first; waits for what is not in memory."""
-        at = 0
+        """Yield all notes of a queue, the oldest first, over as many turns as that needs.
+
+        Waits for what is not in memory.
+        """
+        at, stint = 0, Stint(self.registry.switches.turn_time)
         while not queue.is_deleted:
+            await stint.time()
             found = self.core.look(queue.id, at, _LOOK_MESSAGES, everything=True)
             for view in found.messages:
                 yield view
+            stint.did(_NOTE_US * (1 + len(found.messages)))
             at = found.next_sequence
             if found.absent is not None:
                 self._load_slab(*found.absent)
-                await self._wait()
+                await self._rest(stint)
             elif at >= self.core.queue_statistics(queue.id).available:
-                return
+                break
+        stint.end()
 
-    async def body(self, queue: Queue, sequence: int) -> bytes | None:
-        """Return the body of a note, once it is durable; None if it is gone."""
+    async def body(self, queue: Queue, sequence: int, stint: Stint | None = None) -> bytes | None:
+        """Return the body of a note, once it is durable; None if it is gone.
+
+        Args:
+            queue: The queue of the note.
+            sequence: The note's sequence there.
+            stint: Of who asks: ended where this waits; None: none is going on.
+        """
         while not queue.is_deleted:
             if sequence >= self.core.queue_statistics(queue.id).available:
-                await self._wait()
+                await self._rest(stint)
                 continue
             body = self.core.body(queue.id, sequence)
             if body is not None:
@@ -110,5 +124,10 @@ class NoteQueues:
             if absent == (0, 0):
                 return None
             self._load_slab(*absent)
-            await self._wait()
+            await self._rest(stint)
         return None
+
+    async def _rest(self, stint: Stint | None) -> None:
+        if stint is not None:
+            stint.end()
+        await self._wait()

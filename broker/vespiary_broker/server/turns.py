@@ -159,12 +159,15 @@ class Turns:
         self._frames = 0
         self._until_s = self.clock() + SHARE_S
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the connection whose share was begun last has taken all of it."""
+        return self.clock() >= self._until_s
+
     def rest(self) -> Rest | None:
         """Return what a connection has to wait for behind a frame; None: nothing."""
         self._frames += 1
-        if self._frames % LOOK_FRAMES or self.clock() < self._until_s:
-            return None
-        return REST
+        return REST if self._frames % LOOK_FRAMES == 0 and self.is_over else None
 
     # --- frames that need a task ------------------------------------------------------------------
 

@@ -419,9 +419,7 @@ class MqttHandler:
         reason = next((each.reason for each in outcomes if each.reason), "")
         data = explained(answer, reason, login.reason_bytes_max, login.version)
         self._connection.write(data)
-        for outcome in outcomes:
-            if outcome.wanted is not None and self._connection.is_open:
-                await login.subscribing.send_retained(outcome.wanted)
+        await login.subscribing.send_retained(outcomes)
 
     async def _unsubscribe(self, login: Login, packet: Unsubscribe) -> None:
         codes = await login.subscribing.unsubscribe(packet)

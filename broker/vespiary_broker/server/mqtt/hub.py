@@ -84,7 +84,7 @@ class MqttHub:
         self.queues = SubscriptionQueues(registry, self.topics)
         notes = NoteQueues(cycle.core, registry, load_slab, self._wait)
         self.exactly_once = ExactlyOnce(notes)
-        self.retained = Retained(notes, self.topics, self._give_way)
+        self.retained = Retained(notes, self.topics)
         self.wills = Wills(cycle, self.topics, notes, self.retained)
         self.sessions = MqttSessions(
             bindings,
@@ -271,9 +271,6 @@ class MqttHub:
     async def _wait(self) -> None:
         self._cycle.touch()
         await asyncio.sleep(_WAIT_S)
-
-    async def _give_way(self) -> None:
-        await asyncio.sleep(0)
 
 
 def _now_ms() -> int:

@@ -11,7 +11,8 @@ Source: MQTT 5.0 §3.3.1.3.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
@@ -22,13 +23,16 @@ from vespiary_broker.engine.message_times import read_times
 from vespiary_broker.engine.property_lines import value_of
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.transactions import Outgoing
+from vespiary_broker.engine.turn_time import Stint
 from vespiary_broker.server.mqtt.topics import TopicMapping
 from vespiary_broker.server.note_queues import NoteQueues
 
 _NAME: Final = "retained"
 _KEY: Final = "destination"
 _TURN: Final = 256
-"""Messages that are found, or expire, before others have their turn."""
+"""Messages that expire before others have their turn."""
+_STEP_US: Final = 2.0
+_COPY_US: Final = 100.0
 _STALE_MAX: Final = 1024
 """Expiry times of messages that were replaced, beyond as many as there are messages."""
 
@@ -71,19 +75,16 @@ class Retained:
     Args:
         notes: Where they stand.
         topics: Says which topic an address is.
-        give_way: Lets others have their turn.
     """
 
-    def __init__(
-        self, notes: NoteQueues, topics: TopicMapping, give_way: Callable[[], Awaitable[None]]
-    ) -> None:
+    def __init__(self, notes: NoteQueues, topics: TopicMapping) -> None:
         self.count = 0
         self._notes = notes
         self._topics = topics
-        self._give_way = give_way
         self._root = _Node()
         self._expiring: list[tuple[int, int, str]] = []  # when, sequence, topic
         self._is_loaded = False
+        self._loading = asyncio.Lock()
 
     async def ready(self) -> Queue:
         """Return the queue, made and read if need be.
@@ -94,8 +95,7 @@ class Retained:
         Durability: on return it survives a power loss.
         """
         queue = await self._notes.make(_NAME, _KEY)
-        if not self._is_loaded:
-            await self._load(queue)
+        await self._load(queue)
         return queue
 
     @property
@@ -104,14 +104,17 @@ class Retained:
         return self._notes.find(_NAME) if self._is_loaded else None
 
     async def _load(self, queue: Queue) -> None:
-        """Find the topics of what was retained before the broker's start."""
-        async for view in self._notes.notes(queue):
-            address = value_of(view.properties, _KEY.encode())
-            if address:
-                topic = self._topics.topic_of(address)
-                self._put(topic, view.sequence, only_newer=True)
-                self._watch(topic, view.sequence, view.properties)
-        self._is_loaded = True
+        """Find the topics of what was retained before the broker's start, the first time."""
+        async with self._loading:
+            if self._is_loaded:
+                return
+            async for view in self._notes.notes(queue):
+                address = value_of(view.properties, _KEY.encode())
+                if address:
+                    topic = self._topics.topic_of(address)
+                    self._put(topic, view.sequence, only_newer=True)
+                    self._watch(topic, view.sequence, view.properties)
+            self._is_loaded = True
 
     def acts(self, topic: str, message: Outgoing) -> list[Note | End]:
         """Return what is to be staged with a message that is published to be retained.
@@ -255,37 +258,38 @@ class Retained:
         return None
 
     async def matching(
-        self, topic_filter: str, may_have: Callable[[str], bool]
+        self, topic_filter: str, may_have: Callable[[str], bool], stint: Stint
     ) -> AsyncIterator[RetainedMessage]:
-        """Yield what is retained for a filter.
+        """Yield what is retained for a filter, over as many turns as that needs.
 
         Args:
             topic_filter: A filter without `$share/NAME/`.
             may_have: Says of a topic whether the subscriber may have what is retained for it.
+            stint: The subscriber's: takes in what is done with each message as well.
         """
         queue = self._notes.find(_NAME)
         if queue is None:
             return
-        if not self._is_loaded:
-            await self._load(queue)
         # What is published from now on comes by the subscription.
         end = self._notes.core.queue_statistics(queue.id).tail
-        for number, found in enumerate(self._matching(topic_filter.split("/")), 1):
-            if number % _TURN == 0:
-                await self._give_way()
+        await self._load(queue)
+        for found in self._matching(topic_filter.split("/")):
+            await stint.time()
+            stint.did(_STEP_US)
             if found is None or found[1] >= end:
                 continue
             topic, sequence = found
             if not may_have(topic):
                 continue
-            message = await self._message(queue, sequence)
+            stint.did(_COPY_US)
+            message = await self._message(queue, sequence, stint)
             if message is not None:
                 yield message
             elif self._sequence(topic) == sequence:
                 self._put(topic, 0)  # it has expired
 
-    async def _message(self, queue: Queue, sequence: int) -> RetainedMessage | None:
-        body = await self._notes.body(queue, sequence)
+    async def _message(self, queue: Queue, sequence: int, stint: Stint) -> RetainedMessage | None:
+        body = await self._notes.body(queue, sequence, stint)
         found = self._notes.core.look(queue.id, sequence, 1, everything=True)
         if body is None or not found.messages or found.messages[0].sequence != sequence:
             return None

@@ -16,7 +16,6 @@ Source: MQTT 5.0 §3.8 to §3.11.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
@@ -31,6 +30,7 @@ from vespiary_broker.engine.subscriptions import (
     close_subscription,
     open_subscription,
 )
+from vespiary_broker.engine.turn_time import Stint
 from vespiary_broker.server.mqtt.delivering import Deliveries, Subscriber
 from vespiary_broker.server.mqtt.messages import PROTOCOL, RETAINED
 from vespiary_broker.server.mqtt.options import Options
@@ -61,6 +61,7 @@ _CREDIT: Final = 2**31 - 1
 _DRAIN_S: Final = 1.0
 """Between two looks at queues that are to be dropped once they are empty."""
 _RETAINED_LINE: Final = f"{RETAINED}:true\n".encode()
+_SENT_US: Final = 50.0
 
 log = logging.getLogger(__name__)
 
@@ -160,19 +161,22 @@ class Subscribing:
         """
         session, keys = self._session, []
         async with self._hub.sessions.lock(session.client_id):
+            stint = Stint(self._registry.switches.turn_time)
             for topic_filter, options in list(session.subscriptions.items()):
                 if not self._connection.is_open:
+                    stint.end()
                     return
                 if topic_filter in self._subscribers:
                     continue
                 try:
-                    queue = await self._enter_queue(topic_filter, options)
-                    await self._open(queue, topic_filter, options)
+                    queue = await stint.run(self._enter_queue(topic_filter, options))
+                    await stint.run(self._open(queue, topic_filter, options))
                 except NotPermitted as error:
                     _log_ended(session, topic_filter, error)
                     keys += self._hub.sessions.unsubscribed(session, topic_filter)
                     self._deliveries.overlaps.changed(topic_filter)
                     await self._hub.sessions.save(session)
+            stint.end()
             await self._hub.queues.wait_removed(keys)
         if session.retired:
             await self._drain()
@@ -221,14 +225,15 @@ class Subscribing:
                     "a shared subscription cannot have No Local",
                     ReasonCode.PROTOCOL_ERROR,
                 )
-        # All of them take messages before anything is waited for.
-        entered = [await self._enter(wanted, identifier) for wanted in subscriptions]
+        # They take messages before anything is waited for, but for the turns that very many need.
+        stint = Stint(self._registry.switches.turn_time)
+        entered = await stint.run_all(self._enter(wanted, identifier) for wanted in subscriptions)
         try:
             await self._hub.sessions.save(self._session)
         except VespiaryError as error:
             for each in entered:
                 each.error = each.error or error
-        outcomes = [await self._begin(each) for each in entered]
+        outcomes = await stint.run_all(self._begin(each) for each in entered)
         if any(each.is_undone for each in entered):
             await self._hub.sessions.save(self._session)
         return outcomes
@@ -353,22 +358,39 @@ class Subscribing:
         )
         return await open_subscription(self._core, self._registry, self._deliveries.output, request)
 
-    async def send_retained(self, wanted: Subscription) -> None:
-        """Put what is retained for a new subscription into its queue, for it alone.
+    async def send_retained(self, outcomes: Iterable[Outcome]) -> None:
+        """Put what is retained for new subscriptions into their queues, for them alone.
+
+        Args:
+            outcomes: What became of the filters of a SUBSCRIBE.
 
         Durability: copies of persistent messages are staged; a crash before they are durable comes
             before SUBACK, too.
         """
+        stint = Stint(self._registry.switches.turn_time)
+        try:
+            for outcome in outcomes:
+                if outcome.wanted is not None and self._connection.is_open:
+                    await stint.time()
+                    stint.did(_SENT_US)
+                    await self._send_retained(outcome.wanted, stint)
+        finally:
+            stint.end()
+
+    async def _send_retained(self, wanted: Subscription, stint: Stint) -> None:
         queue = self._hub.queues.find(self._session.client_id, wanted.topic_filter)
         if queue is None:
             return
         self._hub.sys_topics.send_now(queue)
         route = self._registry.queue_route(queue)
-        async for message in self._hub.retained.matching(wanted.topic_filter, self._may_have):
+        async for message in self._hub.retained.matching(
+            wanted.topic_filter, self._may_have, stint
+        ):
             while not queue.is_deleted:
                 try:
                     self._copy(route.next_handle(), message)
                 except NoRoom:
+                    stint.end()
                     await self._cycle.space(self._connection)
                 else:
                     break
@@ -410,16 +432,16 @@ class Subscribing:
         """End subscriptions; nobody else may have the session meanwhile."""
         if not self._connection.is_open:
             return ()
-        codes, keys = [], []
-        for topic_filter in topic_filters:
-            if topic_filter not in self._session.subscriptions:
-                codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
-                continue
-            keys += await self._end(topic_filter)
-            codes.append(ReasonCode.SUCCESS)
+        stint = Stint(self._registry.switches.turn_time)
+        ended = await stint.run_all(self._end_if_there(each) for each in topic_filters)
         await self._hub.sessions.save(self._session)
-        await self._hub.queues.wait_removed(keys)
-        return tuple(codes)
+        await self._hub.queues.wait_removed([key for _, keys in ended for key in keys])
+        return tuple(code for code, _ in ended)
+
+    async def _end_if_there(self, topic_filter: str) -> tuple[ReasonCode, list[str]]:
+        if topic_filter not in self._session.subscriptions:
+            return ReasonCode.NO_SUBSCRIPTION_EXISTED, []
+        return ReasonCode.SUCCESS, await self._end(topic_filter)
 
     async def _end(self, topic_filter: str) -> list[str]:
         """End a subscription; return keys for `wait_removed`. The session is saved behind it.
@@ -436,7 +458,6 @@ class Subscribing:
         options = session.subscriptions[topic_filter]
         subscriber = self._subscribers.get(topic_filter)
         if queue is not None and not split_share(topic_filter).name and not self._is_empty(queue):
-            await asyncio.sleep(0)  # a packet may end very many, and each looks at all others
             begun_below = self._deliveries.begun_below(queue.id)
             is_needed = self._deliveries.overlaps.are_there(topic_filter, options)
             if is_needed or begun_below:

@@ -11,11 +11,13 @@ from vespiary_broker.engine.expiry import _QUEUE_COST
 from vespiary_broker.engine.message_times import MessageTimes, stamp
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.subscriptions import close_subscription
+from vespiary_broker.engine.turn_time import SHARE_S
 from vespiary_native.choice import open_core
 from vespiary_spec.settings import AddressSettings, RoutingType
 from vespiary_testkit.engine_rig import Rig, do
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.refusing_core import RefusingCore
+from vespiary_testkit.turn_clock import TurnClock
 
 PERIOD_MS = 30_000
 
@@ -30,13 +32,21 @@ def queue_of(rig: Rig, name: str = "q") -> Queue:
 
 
 def send(
-    rig: Rig, queue: Queue, body: bytes, *, expires_ms: int = 0, deliver_at_ms: int = 0
+    rig: Rig,
+    queue: Queue,
+    body: bytes,
+    *,
+    expires_ms: int = 0,
+    deliver_at_ms: int = 0,
+    lines: bytes = b"",
 ) -> None:
     """Send a special message as a session does."""
     times = MessageTimes(expires_ms, deliver_at_ms)
     route = rig.registry.queue_route(queue).next_handle()
     rig.engine.fates.special_sent()
-    rig.core.publish(route, stamp(b"destination:q\n", times), body, persistent=True, special=True)
+    rig.core.publish(
+        route, stamp(b"destination:q\n" + lines, times), body, persistent=True, special=True
+    )
 
 
 def ready(rig: Rig, name: str) -> int:
@@ -574,3 +584,70 @@ def test_a_scan_looks_at_few_of_many_queues_in_a_turn() -> None:
         most = max(most, core.calls["queue_statistics"] - before)
         before = core.calls["queue_statistics"]
     assert 0 < most <= 200
+
+
+def test_a_scan_looks_at_few_messages_at_once_that_have_long_headers() -> None:
+    core = RefusingCore(open_core(slabs_max=64, record_bytes_max=490 * 1024))
+    rig = Rig(journal=MemoryJournal(core), scan_period_ms=PERIOD_MS)
+    queue = queue_of(rig)
+    settle(rig)
+    for number in range(200):
+        lines = b"h:" + b"h" * 60_000 + b"\n" if number >= 100 else b""
+        send(rig, queue, b"", expires_ms=rig.now_ms + 60_000, lines=lines)
+    rig.journal.flush()
+    looks: list[int] = []
+    look = core.look
+
+    def looked(*arguments: Any, **named: Any) -> Any:
+        found = look(*arguments, **named)
+        looks.append(sum(len(view.properties) for view in found.messages))
+        return found
+
+    core.look = looked  # type: ignore[method-assign]
+    rig.engine.fates.arrived([queue.id])
+    while rig.engine.fates.has_more:
+        rig.engine.fates.work()
+    assert sum(looks) > 100 * 60_000
+    assert len([size for size in looks if size > 200_000]) <= 2, "then it asks for fewer"
+
+
+def test_a_scan_goes_on_in_a_later_turn_if_others_have_used_this_one_up() -> None:
+    core = RefusingCore(open_core(slabs_max=16, record_bytes_max=490 * 1024))
+    rig = Rig(journal=MemoryJournal(core), scan_period_ms=PERIOD_MS)
+    queue = queue_of(rig)
+    settle(rig)
+    clock = TurnClock(rig.engine.turn_time)
+    send(rig, queue, b"", deliver_at_ms=rig.now_ms + 60_000)
+    rig.journal.flush()
+    rig.engine.fates.arrived([queue.id])
+    rig.engine.turn_time.spend(SHARE_S)
+    rig.engine.fates.work()
+    assert rig.engine.fates.statistics().scheduled == 0
+    assert rig.engine.fates.has_more
+    clock.turn()
+    rig.engine.fates.work()
+    assert rig.engine.fates.statistics().scheduled == 1
+
+
+def test_scheduled_messages_that_are_due_take_their_turns() -> None:
+    core = RefusingCore(open_core(slabs_max=16, record_bytes_max=490 * 1024))
+    rig = Rig(journal=MemoryJournal(core), scan_period_ms=PERIOD_MS)
+    queue = queue_of(rig)
+    settle(rig)
+    for _ in range(200):
+        send(rig, queue, b"", deliver_at_ms=rig.now_ms + 60_000)
+    rig.journal.flush()
+    rig.engine.fates.arrived([queue.id])
+    settle(rig)
+    assert rig.engine.fates.statistics().scheduled == 200
+    clock = TurnClock(rig.engine.turn_time)
+    core.look = clock.slow(core.look, SHARE_S / 20)  # type: ignore[method-assign]
+    rig.now_ms += 60_000
+    parts: list[int] = []
+    while waiting := rig.engine.fates.statistics().scheduled:
+        clock.turn()
+        rig.engine.fates.work()
+        parts.append(waiting - rig.engine.fates.statistics().scheduled)
+        assert len(parts) < 200
+    assert sum(parts) == 200
+    assert max(parts) <= 48

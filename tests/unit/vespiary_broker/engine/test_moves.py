@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 
 from vespiary_broker.engine.moves import Reason
+from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.selection.selector import Selector, compile_selector
+from vespiary_broker.engine.turn_time import SHARE_S
 from vespiary_native.choice import open_core
 from vespiary_spec.settings import AddressSettings, RoutingType
 from vespiary_testkit.engine_rig import Rig, do
 from vespiary_testkit.memory_journal import MemoryJournal
 from vespiary_testkit.refusing_core import RefusingCore
+from vespiary_testkit.turn_clock import STEP_S, TurnClock
 
 
 def rig_with(core: Any = None, **settings: Any) -> Rig:
@@ -113,6 +117,91 @@ def test_a_turn_moves_a_bounded_part_and_serves_all_queues_in_turn() -> None:
             break
     assert ready(rig, "DLQ") == 1500
     assert most <= 128
+
+
+def slow_rig(method: str, step_s: float) -> tuple[Rig, TurnClock]:
+    """Return a rig in which a method of the core takes so long, and its turns."""
+    core = RefusingCore(open_core(slabs_max=64, record_bytes_max=490 * 1024))
+    rig = rig_with(core)
+    clock = TurnClock(rig.engine.turn_time)
+    setattr(core, method, clock.slow(getattr(core, method), step_s))
+    return rig, clock
+
+
+def test_a_turn_moves_as_many_large_messages_as_it_has_time_for() -> None:
+    rig, clock = slow_rig("publish", STEP_S)
+    queue_of(rig, "DLQ")
+    queues = [queue_of(rig, f"q{number}") for number in range(30)]
+    for queue in queues:
+        rig.send(f"/queue/{queue.name}", b"x", h="h" * 60_000)
+    rig.journal.flush()
+    assert sum(leave(rig, queue) for queue in queues) == 30
+    mover, parts = rig.engine.fates.mover, []
+    while mover.has_work:
+        clock.turn()
+        before_s = clock.now_s
+        mover.work()
+        mover.work()  # the work of a turn may be done twice: after a write as well
+        parts.append(round((clock.now_s - before_s) / STEP_S))
+        rig.journal.flush()
+    assert ready(rig, "DLQ") == sum(parts) == 30
+    assert max(parts) <= 4
+
+
+def test_what_others_did_in_a_turn_is_taken_off_what_moves_have_of_it() -> None:
+    rig, clock = slow_rig("publish", STEP_S)
+    queue, _ = queue_of(rig, "q"), queue_of(rig, "DLQ")
+    rig.send("/queue/q", b"x")
+    rig.journal.flush()
+    clock.turn()
+    leave(rig, queue)
+    rig.engine.turn_time.spend(SHARE_S)
+    rig.engine.fates.work()
+    rig.journal.flush()
+    assert ready(rig, "DLQ") == 0
+    assert rig.engine.fates.has_more
+    assert clock.is_awaited
+    clock.turn()
+    rig.engine.fates.work()
+    rig.journal.flush()
+    assert ready(rig, "DLQ") == 1
+
+
+@pytest.mark.parametrize("copying_s", [0.0, 3 * SHARE_S])
+def test_filters_of_the_target_take_their_turns_and_all_is_moved_in_the_end(
+    copying_s: float,
+) -> None:
+    """Also if a message takes longer than a turn to be looked at: each turn asks a filter."""
+    rig, clock = slow_rig("body", copying_s)
+    for number in range(10):
+        selector = compile_selector(f"h IS NULL OR h LIKE '%_{number}%'")
+        traits = QueueTraits(selector=selector)
+        do(rig.registry.create_queue(f"d{number}", "DLQ", RoutingType.MULTICAST, traits=traits))
+    queues = [queue_of(rig, f"q{number}") for number in range(3)]
+    for queue in queues:
+        for number in range(3):
+            rig.send(f"/queue/{queue.name}", b"x", h=f"{'h' * 30_000}{number}")
+    rig.journal.flush()
+    assert sum(leave(rig, queue) for queue in queues) == 9
+    evaluations: list[int] = []
+    mover, matches = rig.engine.fates.mover, Selector.matches
+
+    def matches_slowly(self: Selector, values: Any) -> bool:
+        clock.now_s += STEP_S
+        evaluations[-1] += 1
+        return matches(self, values)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Selector, "matches", matches_slowly)
+        while mover.has_work:
+            clock.turn()
+            evaluations.append(0)
+            mover.work()
+            rig.journal.flush()
+            assert len(evaluations) < 500
+    assert [ready(rig, f"d{number}") for number in range(4)] == [3, 3, 3, 0]
+    assert sum(evaluations) == 9 * 10, "none is asked twice about a message"
+    assert 0 < max(evaluations) <= 4
 
 
 def test_ten_thousand_queues_that_drop_are_served_a_few_in_a_turn() -> None:

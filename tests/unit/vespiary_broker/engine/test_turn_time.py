@@ -11,27 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vespiary_broker.engine.selection.selector import prepare_parser
-from vespiary_broker.engine.turn_time import SHARE_S, TurnTime, evaluation_us
+from vespiary_broker.engine.turn_time import SHARE_S, Stint, TurnTime, evaluation_us
 from vespiary_broker.server.compiling_in_time import compile_in_time
 from vespiary_testkit import product_loop
+from vespiary_testkit.turn_clock import STEP_S, TurnClock
 
-STEP_S = 0.3 * SHARE_S
 
-
-class Turns:
-    """A loop whose turns the test makes, and a clock that work moves."""
+class Turns(TurnClock):
+    """Turns in which somebody works."""
 
     def __init__(self) -> None:
-        self.now_s = 0.0
-        self.later: list[Callable[[], None]] = []
         self.time = TurnTime()
-        self.time.clock_s = lambda: self.now_s
-        self.time.next_turn = self.later.append
-
-    def turn(self) -> None:
-        later, self.later[:] = list(self.later), []
-        for each in later:
-            each()
+        super().__init__(self.time)
 
     def work(self, who: Hashable, steps: int) -> int:
         """Work in this turn; return how many steps there was time for."""
@@ -81,7 +72,7 @@ def test_nobody_is_asked_for_turns_while_there_is_nothing_to_do():
     turns = Turns()
     turns.work("a", 1)
     turns.turn()
-    assert not turns.later
+    assert not turns.is_awaited
 
 
 def test_without_turns_there_is_no_bound():
@@ -166,3 +157,29 @@ def test_what_fails_takes_its_time_as_well() -> None:
     with pytest.raises(ValueError, match="too costly"):
         product_loop.run(turns.time.run(fail))
     assert not turns.work("b", 1)
+
+
+def test_a_stint_goes_on_in_later_turns_and_what_it_waits_for_takes_no_time() -> None:
+    turns = Turns()
+    ends: list[float] = []
+
+    async def scenario() -> None:
+        stint = Stint(turns.time)
+        for _ in range(9):
+            await stint.time()
+            turns.now_s += STEP_S
+            stint.did(1e6)
+            ends.append(turns.now_s)
+        stint.end()
+        turns.now_s += 100 * SHARE_S  # as long as it waits for something else
+        stint.did(1e6)
+        await stint.time()
+        stint.end()
+
+    work = scenario()
+    counts: list[int] = []
+    while next(work.__await__(), turns) is None:  # it waits for the next turn
+        counts.append(len(ends))
+        turns.turn()
+    assert counts == [4, 8]
+    assert len(ends) == 9

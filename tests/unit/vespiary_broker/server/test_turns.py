@@ -81,6 +81,19 @@ async def test_frames_that_take_long_let_others_have_their_turn(rig: MqttRig) ->
 
 
 @on_rig()
+async def test_after_a_read_that_took_long_others_are_read_first(rig: MqttRig) -> None:
+    """Few frames as well: the loop reads on at once, as long as reads fill the buffer."""
+    one, other = await stomp_peers(rig, 2)
+    make_slow(rig)
+    one.send(b"BEGIN\ntransaction:0\nreceipt:0\n\n\0")
+    assert not one.transport.is_reading()
+    assert other.transport.is_reading()
+    await turns_until(one.transport.is_reading)
+    await rig.flush()
+    assert [f.get("receipt-id") for f in one.frames()] == ["0"]
+
+
+@on_rig()
 async def test_short_frames_of_one_read_are_taken_in_one_turn(rig: MqttRig) -> None:
     (one,) = await stomp_peers(rig, 1)
     make_slow(rig, 0.0)

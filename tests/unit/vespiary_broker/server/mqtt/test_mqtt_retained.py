@@ -10,12 +10,21 @@ from typing import Any
 import pytest
 
 from vespiary_broker.engine.core import NoRoom
+from vespiary_broker.engine.turn_time import Stint, TurnTime
 from vespiary_broker.server.mqtt.retained import _STALE_MAX, Retained
-from vespiary_codec.wire.mqtt import Disconnect, Property, Puback, Publish
+from vespiary_codec.wire.mqtt import (
+    Disconnect,
+    Property,
+    Puback,
+    Publish,
+    Subscribe,
+    Subscription,
+)
 from vespiary_codec.wire.mqtt.topics import matches
 from vespiary_testkit.mqtt_rig import MqttRig
 from vespiary_testkit.rig_runner import on_rig
 from vespiary_testkit.seeds import seed_for
+from vespiary_testkit.turn_clock import CountedTurns
 from vespiary_testkit.virtual_time import run_virtual
 
 NEVER = {Property.SESSION_EXPIRY_INTERVAL: 0xFFFFFFFF}
@@ -24,6 +33,11 @@ NEVER = {Property.SESSION_EXPIRY_INTERVAL: 0xFFFFFFFF}
 def anyone(topic: str) -> bool:
     """Let a subscriber have what is retained for every topic."""
     return True
+
+
+def unbounded() -> Stint:
+    """Return what somebody has of turns that have no bound."""
+    return Stint(TurnTime())
 
 
 async def retain(rig: MqttRig, topic: str, payload: bytes, qos: int = 1, **fields: object) -> None:
@@ -100,8 +114,8 @@ async def test_what_is_retained_is_found_again_in_the_journal(rig: MqttRig) -> N
     """As after a restart: the tree is read from the queue."""
     for topic, payload in (("a/b", b"1"), ("a/c", b"2"), ("a/b", b"3"), ("a/c", b"")):
         await retain(rig, topic, payload)
-    fresh = Retained(rig.hub.retained._notes, rig.hub.topics, rig.hub._give_way)
-    found = [message.body async for message in fresh.matching("a/#", anyone)]
+    fresh = Retained(rig.hub.retained._notes, rig.hub.topics)
+    found = [message.body async for message in fresh.matching("a/#", anyone, unbounded())]
     assert found == [b"3"]
     assert fresh.count == 1
 
@@ -125,7 +139,10 @@ async def test_filters_find_what_they_match(rig: MqttRig) -> None:
         topic_filter = "/".join(parts)
         if not topic_filter:
             continue
-        found = {m.body.decode() async for m in rig.hub.retained.matching(topic_filter, anyone)}
+        found = {
+            m.body.decode()
+            async for m in rig.hub.retained.matching(topic_filter, anyone, unbounded())
+        }
         assert found == {topic for topic in topics if matches(topic_filter, topic)}, topic_filter
 
 
@@ -173,7 +190,7 @@ async def test_replaced_messages_leave_no_expiry_times_behind(rig: MqttRig) -> N
 @on_rig()
 async def test_messages_that_expire_are_known_after_a_restart(rig: MqttRig) -> None:
     await retain(rig, "a", b"x", **lasting(1000))
-    again = Retained(rig.hub.retained._notes, rig.hub.topics, rig.hub._give_way)
+    again = Retained(rig.hub.retained._notes, rig.hub.topics)
     await again.ready()
     assert again.count == 1
     assert not again.expire(time.time_ns() // 1_000_000)
@@ -192,9 +209,9 @@ async def test_what_expired_stays_gone_if_the_clock_goes_back(rig: MqttRig) -> N
         await asyncio.sleep(2.5)
     await retain(rig, "a", b"")
     assert kept(rig) == (0, 0)
-    again = Retained(rig.hub.retained._notes, rig.hub.topics, rig.hub._give_way)
+    again = Retained(rig.hub.retained._notes, rig.hub.topics)
     await again.ready()
-    assert [message.body async for message in again.matching("a", anyone)] == []
+    assert [message.body async for message in again.matching("a", anyone, unbounded())] == []
 
 
 @on_rig()
@@ -217,3 +234,64 @@ async def test_what_has_expired_is_kept_until_there_is_room_to_end_it(rig: MqttR
     assert kept(rig) == (1, 1)
     assert not rig.hub.retained.expire(later_ms)
     assert kept(rig) == (0, 0)
+
+
+async def _filled(rig: MqttRig, count: int) -> None:
+    client = await rig.connected("writer")
+    for number in range(count):
+        client.send(Publish(f"t/{number}", b"%d" % number, retain=True))
+    await processed(rig)
+    assert kept(rig) == (count, count)
+
+
+@on_rig()
+async def test_retained_messages_are_copied_over_as_many_turns_as_they_need(rig: MqttRig) -> None:
+    await _filled(rig, 60)
+    payloads = {b"%d" % number for number in range(60)}
+    readers = [await rig.connected(f"r{number}") for number in range(3)]
+    counted, routes = CountedTurns(rig.engine.turn_time), list[int]()
+    publish = rig.core.publish
+
+    def publish_counted(route: int, *call: Any, **options: Any) -> Any:
+        counted.done += 1
+        routes.append(route)
+        return publish(route, *call, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rig.core, "publish", publish_counted)
+        for reader in readers:
+            reader.send(Subscribe(1, (Subscription("#"),)))
+        await processed(rig)
+    for reader in readers:
+        _, *copies = reader.packets()
+        assert {each.payload for each in copies if isinstance(each, Publish)} == payloads
+        assert len(copies) == 60
+    assert counted.done == 180
+    assert counted.most <= 4
+    assert len(set(routes[:30])) == 3, "others have their part before somebody has all"
+
+
+@on_rig()
+async def test_topics_that_a_filter_passes_over_take_their_turns_as_well(rig: MqttRig) -> None:
+    await _filled(rig, 2000)
+    retained = rig.hub.retained
+    counted = CountedTurns(rig.engine.turn_time)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retained, "_enter", counted.counted(retained._enter))
+        stint = Stint(rig.engine.turn_time)
+        found = [message async for message in retained.matching("+/+/9", anyone, stint)]
+    assert not found
+    assert counted.done > 2000
+    assert counted.most <= 400
+
+
+@on_rig()
+async def test_what_was_retained_before_a_start_is_read_over_some_turns_once(rig: MqttRig) -> None:
+    await _filled(rig, 500)
+    counted = CountedTurns(rig.engine.turn_time)
+    again = Retained(rig.hub.retained._notes, rig.hub.topics)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(again, "_put", counted.counted(again._put))
+        await asyncio.gather(*(again.ready() for _ in range(5)))
+    assert again.count == counted.done == 500, "nobody reads what others read already"
+    assert counted.most <= 150
