@@ -277,6 +277,45 @@ def wildcards(broker: RunningBroker) -> None:
         client.close()
 
 
+def matching_wildcards(broker: RunningBroker) -> None:
+    """4000 patterns that all match ten topics: made, half of them unsubscribed, the rest closed."""
+    topics = ["/".join("a" for _ in range(12)) + f"/{number}" for number in range(10)]
+    clients = [_connected(broker, "MQTT", number) for number in range(5)]
+    other = clients.pop()
+    for topic in topics:
+        other.sendall(b"\x30" + _mqtt_rest(_text(topic) + b"x"))
+    for base, client in enumerate(clients):
+        client.recv(4)
+        for number in range(1000 * base, 1000 * (base + 1)):
+            pattern = "/".join("+" if number >> bit & 1 else "a" for bit in range(12)) + "/+"
+            packet_id = (number + 1).to_bytes(2, "big")
+            client.sendall(b"\x82" + _mqtt_rest(packet_id + _text(pattern) + b"\0"))
+        _count(client, 5 * 1000)
+        for number in range(1000 * base, 1000 * base + 500):
+            pattern = "/".join("+" if number >> bit & 1 else "a" for bit in range(12)) + "/+"
+            packet_id = (number + 1).to_bytes(2, "big")
+            client.sendall(b"\xa2" + _mqtt_rest(packet_id + _text(pattern)))
+        _count(client, 4 * 500)
+    for client in (*clients, other):
+        client.close()
+    time.sleep(3)
+
+
+def matching_filters(broker: RunningBroker) -> None:
+    """1000 STOMP subscriptions with selectors to patterns that all match ten topics."""
+    topics = [".".join("a" for _ in range(12)) + f".{number}" for number in range(10)]
+    with _connected(broker, "STOMP", 0) as client, _connected(broker, "STOMP", 1) as other:
+        for topic in topics:
+            _send(other, f"/topic/{topic}", 1, "x")
+        for number in range(1000):
+            pattern = ".".join("*" if number >> bit & 1 else "a" for bit in range(12)) + ".*"
+            _subscribe(client, f"/topic/{pattern}", f"h = {number}", number)
+        _read_until(client, b"subscribed-999")
+        for topic in topics:
+            _send(other, f"/topic/{topic}", 1, "7")
+    time.sleep(2)
+
+
 def retained(broker: RunningBroker) -> None:
     """20,000 retained messages, and subscriptions that go over all of them."""
     with _connected(broker, "MQTT", 0) as client:
@@ -336,6 +375,8 @@ SCENARIOS: Final = (
     Scenario("an AMQP browser, 6 KB", amqp_browser),
     Scenario("browsing and counting, 6 KB", browsing),
     Scenario("4000 wildcards, new topics", wildcards),
+    Scenario("4000 wildcards that match ten topics", matching_wildcards),
+    Scenario("1000 wildcards with selectors", matching_filters),
     Scenario("20,000 retained messages, # and +", retained),
 )
 

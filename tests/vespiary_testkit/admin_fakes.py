@@ -119,7 +119,7 @@ class MemoryActs:
         self.is_open = True
         self.failure: VespiaryError | None = None
 
-    async def start(self, wanted: Wanted) -> Task:
+    def start(self, wanted: Wanted) -> Task:
         if wanted.filter_text == "n =":
             raise InvalidSelector("the filter is none", selector=wanted.filter_text)
         if wanted.act is Act.DEAD_LETTER and not self._broker.dead_letter_address:

@@ -275,6 +275,7 @@ class MemoryBroker:
         self.users = dict(users or {})
         self.own_logins = Logins(lambda: self.users)
         self.errors: Counter[str] = Counter()
+        self.filters: list[str] = []  # that were compiled in time
         self.admin_server: AdminServer | None = None
         self.passwords = PasswordChecks(self.own_logins)
         self.queue_states: dict[str, states.QueueState] = {}
@@ -304,7 +305,10 @@ class MemoryBroker:
         self.streams = MemoryStreams()
         self.fences = MemoryFences()
         self.diverts = Diverts(
-            MemoryBindings(), lock=asyncio.Lock(), syntax=DEFAULT_SYNTAX, on_changed=lambda: None
+            MemoryBindings(),
+            lock=asyncio.Lock(),
+            syntax=DEFAULT_SYNTAX,
+            on_changed=lambda _: asyncio.sleep(0),
         )
         self.jms = JmsAdministration(JmsObjects(MemoryBindings(), self, lock=asyncio.Lock()), self)
 
@@ -503,6 +507,10 @@ class MemoryBroker:
         if any(queue.address == name for queue in self.queue_states.values()):
             raise RemoteProtocolError(f"the address {name} has queues", cure="delete them first")
         del self.address_types[name]
+
+    async def compile_filter(self, text: str) -> None:
+        if text:
+            self.filters.append(text)
 
     async def create_queue(
         self,

@@ -87,7 +87,7 @@ async def _begin(api: Api, call: Call, act: Act, **more: Any) -> Answer:
         **more,
     )
     try:
-        task = await api.broker.message_acts.start(wanted)
+        task = api.broker.message_acts.start(wanted)
     except InvalidSelector as error:
         raise refused(error, 400) from error
     except NotPermitted:

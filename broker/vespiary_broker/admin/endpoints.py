@@ -301,6 +301,7 @@ class Site:
                 call = replace(call, user=principal.name)
                 permissions.check(self._broker, route, principal, call)
             permissions.check_owners(self._broker, route, principal, call)
+            await self._broker.compile_filter(_filter_of(call))
             answer = await route.handler(self._api, call)
             if route.is_change:
                 log.info(
@@ -353,6 +354,12 @@ async def _read_call(route: Route, request: web.Request) -> Call:
         )
     except ValueError as error:
         raise Refused(400, str(error)) from error
+
+
+def _filter_of(call: Call) -> str:
+    """Return the selector in the body of a call; empty if there is none."""
+    text = getattr(call.body, "filter_string", None) or getattr(call.body, "filter", None)
+    return text if isinstance(text, str) else ""
 
 
 def _problem(request: web.Request, refusal: Refused) -> web.Response:

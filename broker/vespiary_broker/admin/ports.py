@@ -291,7 +291,7 @@ class Counters(Protocol):
 class MessageActs(Protocol):
     """Acts on messages that wait in queues."""
 
-    async def start(self, wanted: Wanted) -> Task:
+    def start(self, wanted: Wanted) -> Task:
         """Begin one."""
 
 
@@ -383,6 +383,13 @@ class Broker(Protocol):
     @property
     def permissions(self) -> Permissions:
         """Who may do what where; only once `logins` is there."""
+
+    async def compile_filter(self, text: str) -> None:
+        """Compile the filter of a request, when the event loop has time; empty: there is none.
+
+        Raises:
+            InvalidSelector: It is none.
+        """
 
     def check_owner(self, queue: str, user: str) -> None:
         """Refuse a queue that belongs to another user; one that is not there belongs to nobody."""

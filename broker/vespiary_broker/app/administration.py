@@ -40,6 +40,7 @@ from vespiary_broker.engine.queue_changes import NO_WISHES, QueueWishes, wished_
 from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.stall_watch import StalledPlace
 from vespiary_broker.engine.stalls import StallReason
+from vespiary_broker.server.compiling_in_time import compile_in_time
 from vespiary_broker.server.cycle import Cycle
 from vespiary_broker.server.listener import Listener
 from vespiary_broker.server.mqtt.hub import MqttHub
@@ -442,6 +443,18 @@ class Administration:
         """Return the names of an address's queues; none if there is no such address."""
         found = self.engine.registry.addresses.get(address)
         return [] if found is None else list(found.queues)
+
+    async def compile_filter(self, text: str) -> None:
+        """Compile the filter of a request, so that it is at hand for whoever wants it at once.
+
+        Args:
+            text: The filter; empty: there is none.
+
+        Raises:
+            InvalidSelector: It is none.
+        """
+        if text.strip():
+            await compile_in_time(text.strip(), self.engine.turn_time)
 
     async def create_queue(
         self,

@@ -1,13 +1,15 @@
-"""Filters of the configuration, looked at before anything is opened.
+"""Filters of the configuration, looked at before anything is opened or changed.
 
-Owns this check. Must never change anything. Called by `app.broker` at the start.
+Owns this check. Must never change anything. Called by `preflight` at the start, and by `reloading`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vespiary_broker.engine.selection.selector import compile_filter
+from vespiary_broker.engine.selection.selector import Selector, compile_filter
+from vespiary_broker.engine.turn_time import TurnTime
+from vespiary_broker.server.compiling_in_time import compile_in_time
 from vespiary_spec.errors import ConfigError, InvalidSelector
 from vespiary_spec.settings import Configuration
 
@@ -25,12 +27,40 @@ def check_filters(configuration: Configuration) -> None:
         try:
             compile_filter(text)
         except InvalidSelector as error:
-            raise ConfigError(
-                f"this filter is no selector: {error}",
-                path=path,
-                value=text,
-                cure="correct it; docs/howto/selectors.md has the language",
-            ) from error
+            raise _refusal(path, text, error) from error
+
+
+async def compile_filters(configuration: Configuration, turn_time: TurnTime) -> list[Selector]:
+    """Compile the filters of a configuration while clients are served.
+
+    Args:
+        configuration: The configuration.
+        turn_time: What a turn of the loop has for them.
+
+    Returns:
+        The selectors; while the caller has them, none of the filters is compiled again.
+
+    Raises:
+        ConfigError: One is no selector; as of `check_filters`.
+    """
+    found = []
+    for path, text in _filters(configuration):
+        try:
+            selector = await compile_in_time(text.strip(), turn_time)
+        except InvalidSelector as error:
+            raise _refusal(path, text, error) from error
+        if selector is not None:
+            found.append(selector)
+    return found
+
+
+def _refusal(path: str, text: str, error: InvalidSelector) -> ConfigError:
+    return ConfigError(
+        f"this filter is no selector: {error}",
+        path=path,
+        value=text,
+        cure="correct it; docs/howto/selectors.md has the language",
+    )
 
 
 def _filters(configuration: Configuration) -> Iterator[tuple[str, str]]:

@@ -29,7 +29,6 @@ from vespiary_broker.engine.restaging import Restager, Rewrite, Staged
 from vespiary_broker.engine.stream_gaps import GapReason
 from vespiary_broker.engine.turn_time import TurnTime
 from vespiary_broker.engine.wanted import Act, Wanted
-from vespiary_broker.server.compiling_in_time import compile_in_time
 from vespiary_spec.errors import RemoteProtocolError
 from vespiary_spec.settings import Permission
 
@@ -175,7 +174,7 @@ class MessageActs:
         self._pages = pages
         self._tasks = tasks
 
-    async def start(self, wanted: Wanted) -> Task:
+    def start(self, wanted: Wanted) -> Task:
         """Begin to do something with messages that wait in a queue now.
 
         Args:
@@ -194,7 +193,6 @@ class MessageActs:
         Durability: when the task is done, all is at its new place, also after a power loss. After a
             crash before that each message is at its old place or at its new one, once.
         """
-        await compile_in_time(wanted.filter_text, self._engine.turn_time)
         queue = self._queue(wanted.queue)
         available = self._core.queue_statistics(queue.id).available
         choice = _Choice(

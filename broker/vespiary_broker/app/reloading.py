@@ -19,7 +19,7 @@ from vespiary_broker.app.configuration_source import ConfigurationSource, digest
 from vespiary_broker.app.counting_messages import CountingMessages
 from vespiary_broker.app.duplicate_ids import sizes_of
 from vespiary_broker.app.file_watch import FileWatch
-from vespiary_broker.app.filters import check_filters
+from vespiary_broker.app.filters import compile_filters
 from vespiary_broker.app.naming import naming_rules
 from vespiary_broker.app.paging import pages_changed
 from vespiary_broker.app.users_file import UsersFile
@@ -271,8 +271,11 @@ class Reloading:
         try:
             wanted, digests = await self._read(self._source.read)
             effective = merged(self.configuration, wanted)
+            turn_time = self._running.engine.turn_time
+            compiled = [await compile_filters(each, turn_time) for each in (wanted, effective)]
             self._check(wanted, effective)
             kept = await reconfiguration.apply(self._running.engine, effective)
+            del compiled  # until here nothing was compiled again
         except VespiaryError as error:
             state.failed += 1
             state.refused = str(error)
@@ -318,7 +321,6 @@ class Reloading:
                     cure="put it back; to move data, stop the broker, move them, change this, and "
                     "start it again",
                 )
-        check_filters(wanted)
         reconfiguration.check(self._running.engine, effective)
 
     def _take_others(self, configuration: Configuration) -> None:

@@ -6,9 +6,10 @@ Owns these links. Must never make or bind an address. Called by `registry`; owne
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from vespiary_broker.engine.address_settings import AddressSettingsTable
@@ -16,17 +17,22 @@ from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.core import Core
 from vespiary_broker.engine.diverts import Diverts
 from vespiary_broker.engine.naming import NamingRules
+from vespiary_broker.engine.ports import Spawn
 from vespiary_broker.engine.queue_traits import RETIRED
 from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.ranks import Ranks
 from vespiary_broker.engine.reach import Reach
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.switching import Switches
+from vespiary_broker.engine.turn_time import LOOK_US, NEXT_TURN
 from vespiary_broker.engine.unrouted_messages import UnroutedMessages
 from vespiary_broker.engine.wildcards import Pattern, WildcardTable, is_hidden
 from vespiary_spec.settings import RoutingType
 
 STEP_ADDRESSES: Final = 100
-"""Addresses whose routes are changed in one turn: about a millisecond."""
+"""Addresses whose routes are changed in one turn at most; fewer if there is no time left."""
+_MATCH_US: Final = 5.0
+"""What it costs to match a name with a pattern."""
 
 
 class AddressTable:
@@ -46,6 +52,7 @@ class AddressTable:
         unrouted: Counts what no queue accepts.
         settings: The settings of the addresses.
         takes_from: Whether the user of a queue lets it take messages of an address.
+        spawn: Makes routes plain again in the background.
     """
 
     def __init__(
@@ -57,6 +64,7 @@ class AddressTable:
         unrouted: UnroutedMessages,
         settings: AddressSettingsTable,
         takes_from: Callable[[Queue, str], bool],
+        spawn: Spawn,
     ) -> None:
         self.by_name: dict[str, Address] = {}
         self._core = core
@@ -65,11 +73,15 @@ class AddressTable:
         self._switches = switches
         self._settings = settings
         self._takes_from = takes_from
+        self._spawn = spawn
+        self._plain: dict[str, Address] = {}
+        self._unfiltered: dict[Address, None] = {}  # whose switches have no filters any more
+        self._is_tidying = False
         self._syntax = rules.syntax
         self._clock_s = rules.clock_s
         self._pause = rules.pause
         self._coming: Counter[int] = Counter()  # how often senders are being led to a queue
-        self._ranked: dict[str, Counter[Address]] = {}  # where each client has queues with ranks
+        self._ranks = Ranks(takes_from)
         self._wildcards = WildcardTable(rules.syntax)
 
     def route_of(self, address: Address, routing_type: RoutingType | None) -> Route:
@@ -114,64 +126,67 @@ class AddressTable:
         address = self.by_name.get(name)
         if address is None:
             address = Address(name, set(), is_auto_created=True)
-            address.wildcards = self._wildcards.covering(name)
+            address.wildcards = dict.fromkeys(self._wildcards.covering(name))
         return (queue for queue in address.sources() if self._takes_from(queue, name))
 
     def admit(self, address: Address) -> None:
         """Put an address into the table, and in touch with those whose names cover each other."""
+        pattern = self._enter_address(address)
+        if pattern is not None:
+            for other in self._plain.values():
+                self._cover(address, pattern, other)
+
+    async def admit_in_steps(self, address: Address) -> None:
+        """As `admit`: there may be very many addresses that a wildcard may cover.
+
+        Many wildcards may cover a plain one. It may have left the table meanwhile.
+        """
+        if self._wildcards.count and not self._syntax.is_wildcard(address.name):
+            act = partial(self._wildcards.covering, address.name)
+            await self._switches.turn_time.run(act)  # kept for what follows
+        pattern = self._enter_address(address)
+        if pattern is None:
+            return
+        others = list(self._plain.values())
+        try:
+            async for other in self._in_steps(others, _MATCH_US, len(others)):
+                if self.by_name.get(address.name) is not address:
+                    return
+                if self.by_name.get(other.name) is other:
+                    self._cover(address, pattern, other)
+        except BaseException:  # it stays in the table, for others
+            if self.by_name.get(address.name) is address:
+                for other in self._plain.values():
+                    self._cover(address, pattern, other)
+            raise
+
+    def _enter_address(self, address: Address) -> Pattern | None:
+        """Put an address into the table; return the pattern that it is, None if it is plain."""
         self.by_name[address.name] = address
         address.idle_since_s = self._clock_s()
         if not self._syntax.is_wildcard(address.name):
-            address.wildcards = self._wildcards.covering(address.name)
-            return
+            self._plain[address.name] = address
+            address.wildcards = dict.fromkeys(self._wildcards.covering(address.name))
+            return None
         address.is_wildcard = True
         self._wildcards.add(address)
-        pattern = Pattern(address.name, self._syntax)
-        for other in self.by_name.values():
-            if (
-                not other.is_wildcard
-                and pattern.is_match(other.name)
-                and not is_hidden(other.name, address.name, self._syntax)
-            ):
-                other.wildcards += (address,)
-                if other.routes:
-                    address.routed[other] = None
+        return Pattern(address.name, self._syntax)
+
+    def _cover(self, address: Address, pattern: Pattern, other: Address) -> None:
+        """Put a wildcard address in touch with a plain one if it covers that."""
+        if pattern.is_match(other.name) and not is_hidden(other.name, address.name, self._syntax):
+            other.wildcards[address] = None
+            if other.routes:
+                address.routed[other] = None
 
     def enter(self, queue: Queue) -> None:
         """Put a queue into its address; senders are led to it by `lead_to`."""
         queue.address.queues[queue.name] = queue
-        self.rank_changed(queue, None)
+        self.rank_changed(queue)
 
-    def rank_changed(self, queue: Queue, before: int | None) -> None:
-        """Take note of a queue's rank; `refresh_routes` has to follow.
-
-        Args:
-            queue: The queue.
-            before: The rank that it had.
-        """
-        change = (queue.traits.rank is not None) - (before is not None)
-        if change:
-            self._count_ranked(queue, change)
-
-    def _count_ranked(self, queue: Queue, change: int) -> None:
-        addresses = self._ranked.setdefault(queue.client_id, Counter())
-        addresses[queue.address] += change
-        if not addresses[queue.address]:
-            del addresses[queue.address]
-        if not addresses:
-            del self._ranked[queue.client_id]
-
-    def _has_rival(self, address: Address, queue: Queue) -> bool:
-        """Return whether another queue of its client may take messages of an address instead."""
-        if queue.traits.rank is None:
-            return False
-        ranked = self._ranked.get(queue.client_id)
-        if ranked is None:
-            return False
-        return any(  # of those that cover the address: a client may have very many others
-            ranked[owner] > (owner is queue.address and not queue.is_deleted)
-            for owner in (address, *address.wildcards)
-        )
+    def rank_changed(self, queue: Queue) -> None:
+        """Take note of a queue's rank; `refresh_routes` has to follow."""
+        self._ranks.changed(queue)
 
     def part(self, address: Address) -> None:
         """Take an address without queues out of the table."""
@@ -182,12 +197,14 @@ class AddressTable:
         self._diverts.forget(address.name)
         for wildcard in address.wildcards:
             wildcard.routed.pop(address, None)
-        if address.is_wildcard:
-            self._wildcards.remove(address)
-            address.routed.clear()
-            for other in self.by_name.values():
-                if address in other.wildcards:
-                    other.wildcards = tuple(w for w in other.wildcards if w is not address)
+        self._unfiltered.pop(address, None)
+        if not address.is_wildcard:
+            del self._plain[address.name]
+            return
+        self._wildcards.remove(address)
+        address.routed.clear()
+        for other in self._plain.values():
+            other.wildcards.pop(address, None)
 
     def refresh_routes(self, address: Address) -> None:
         """Lead senders to the queues that an address has now, itself or through others."""
@@ -205,33 +222,64 @@ class AddressTable:
         if not queue.is_open:
             return
         with self._leading_to(queue):
-            for count, other in enumerate(list(address.routed), 1):
-                if other in address.routed:
-                    self._lead_to(other, queue)
-                if count % STEP_ADDRESSES == 0:
-                    await self._pause()
+            async for other in self._in_steps(list(address.routed)):
                 if queue.is_deleted or not queue.is_open:
                     return  # who closed it has led senders away
+                if other in address.routed:
+                    self._lead_to(other, queue)
         self._lead_to(address, queue)
         self._lead_diverted(address)
 
+    async def _in_steps(
+        self,
+        addresses: list[Address],
+        cost_us: float = LOOK_US,
+        most: int = STEP_ADDRESSES,
+    ) -> AsyncIterator[Address]:
+        """Yield addresses that something is done with, as many in a turn as it has time for.
+
+        Args:
+            addresses: All of them.
+            cost_us: About what it costs for one.
+            most: Most of a turn.
+        """
+        turn_time = self._switches.turn_time
+        share = turn_time.share(id(addresses))
+        for count, address in enumerate(addresses, 1):
+            yield address
+            share.did(cost_us)
+            if count == len(addresses) or (count % most and share.has_time):
+                continue
+            share.end()
+            await self._pause()
+            while not (share := turn_time.share(id(addresses))).has_time:
+                await self._pause()
+        share.end()
+
     def _lead_to(self, address: Address, queue: Queue) -> None:
         """Lead the routes of one address to one queue more."""
-        if (
-            queue.routing_type is not RoutingType.MULTICAST
-            or self._diverts.is_root(address.name)
-            or self._has_rival(address, queue)
-            or (not queue.is_written and self._settings.keeps_unrouted(address.name))
-        ):
-            self._lead(address)
+        if not address.routes:
             return
-        is_taken = self._takes_from(queue, address.name)
+        is_plain = (
+            queue.routing_type is RoutingType.MULTICAST
+            and not self._diverts.is_root(address.name)
+            and (queue.is_written or not self._settings.keeps_unrouted(address.name))
+        )
+        if is_plain and not self._takes_from(queue, address.name):
+            for kind, route in address.routes.items():
+                if kind is not RoutingType.ANYCAST:
+                    route.withhold(route.withheld + 1)
+            return
+        rival = self._ranks.first_rival(address, queue) if is_plain else None
+        if not is_plain or (rival and not self._ranks.is_outranked(queue, rival)):
+            self._lead(address)
+        elif rival is None:
+            self._extend(address, queue)
+
+    def _extend(self, address: Address, queue: Queue) -> None:
+        """Lead to one MULTICAST queue more that has no rivals."""
         for kind, route in address.routes.items():
-            if kind is RoutingType.ANYCAST:
-                continue
-            if not is_taken:
-                route.withhold(route.withheld + 1)
-            elif not route.extend(queue):
+            if kind is not RoutingType.ANYCAST and not route.extend(queue):
                 route.lead(self._reach(address, kind))
 
     async def queue_written(self, queue: Queue) -> None:
@@ -240,14 +288,15 @@ class AddressTable:
         It has its rank among those of its client now.
         """
         address = queue.address
+        self._ranks.changed(queue)
         with self._leading_to(queue):
-            for count, other in enumerate([*address.routed, address], 1):
-                if self._has_rival(other, queue) or self._settings.keeps_unrouted(other.name):
-                    self._lead(other)
-                if count % STEP_ADDRESSES == 0:
-                    await self._pause()
+            async for other in self._in_steps([*address.routed, address]):
                 if queue.is_deleted:
                     return  # who deleted it has led senders away
+                rival = self._ranks.first_rival(other, queue)
+                is_first = rival is not None and not self._ranks.is_outranked(queue, rival)
+                if is_first or self._settings.keeps_unrouted(other.name):
+                    self._lead(other)
         self._lead_diverted(address)
 
     @contextmanager
@@ -272,31 +321,64 @@ class AddressTable:
         there are.
         """
         address = queue.address
-        if queue.traits.rank is not None:
-            self._count_ranked(queue, -1)
-            if queue.traits.rank == RETIRED:
-                return  # nobody is led to it
+        if queue.traits.rank == RETIRED:
+            return  # nobody is led to it
+        self._ranks.changed(queue)
         is_everywhere = queue.is_open and queue.is_written and not self._coming[queue.id]
         if queue.routing_type is not RoutingType.MULTICAST or not is_everywhere:
             self.refresh_routes(address)
             return
         for other in (*address.routed, address):
-            routes = other.routes.items()
-            is_plain = all(
-                route.is_plain for kind, route in routes if kind is not RoutingType.ANYCAST
-            )
-            if not is_plain or self._diverts.is_root(other.name) or self._has_rival(other, queue):
-                self._lead(other)
-                continue
-            is_taken = self._takes_from(queue, other.name)
-            for kind, route in routes:
-                if kind is RoutingType.ANYCAST:
-                    continue
-                if is_taken:
-                    route.places_max -= 1
-                else:
-                    route.withhold(max(0, route.withheld - 1))
+            self._lead_away(other, queue)
         self._lead_diverted(address)
+
+    def _lead_away(self, address: Address, queue: Queue) -> None:
+        """Lead the routes of one address away from a MULTICAST queue that is about to go."""
+        if not address.routes:
+            return
+        if self._diverts.is_root(address.name):
+            self._lead(address)
+            return
+        if not self._takes_from(queue, address.name):
+            for kind, route in address.routes.items():
+                if kind is not RoutingType.ANYCAST:
+                    route.withhold(max(0, route.withheld - 1))
+            return
+        rival = self._ranks.first_rival(address, queue)
+        if self._ranks.is_outranked(queue, rival):
+            return  # that one has taken its messages
+        if rival is not None and self._settings.keeps_unrouted(address.name):
+            self._lead(address)  # it may have to be written first
+            return
+        for kind, route in address.routes.items():
+            if kind is RoutingType.ANYCAST:
+                continue
+            if not route.reduce(queue) or (rival and not route.extend(rival)):
+                route.lead(self._reach(address, kind))
+            elif route.switch is not None and not route.switch.has_filters:
+                self._tidy(address)
+
+    def _tidy(self, address: Address) -> None:
+        """Make routes plain again soon: what is left has no filters, but there may be very much."""
+        self._unfiltered[address] = None
+        if not self._is_tidying:
+            self._is_tidying = True
+            self._spawn(self._tidy_all())
+
+    async def _tidy_all(self) -> None:
+        try:
+            while self._unfiltered:
+                share = self._switches.turn_time.share(self)
+                if not share.has_time:
+                    await NEXT_TURN
+                    continue
+                address = self._unfiltered.popitem()[0]
+                for kind, route in address.routes.items():
+                    if route.switch is not None and not route.switch.has_filters:
+                        route.lead(self._reach(address, kind))
+                share.end()
+        finally:
+            self._is_tidying = False
 
     def _lead_others(self, address: Address) -> None:
         """Change the routes of an address itself, and of those that diverts lead here."""
@@ -316,10 +398,21 @@ class AddressTable:
                 route.close()
             self._lead(address)
 
-    def refresh_all_routes(self) -> None:
-        """Lead senders elsewhere after diverts have changed."""
-        for address in self.by_name.values():
-            self._lead(address)
+    async def refresh_diverted(self, name: str) -> None:
+        """Lead senders elsewhere, in steps, after a divert has changed.
+
+        Args:
+            name: The address that it stands or stood at; may be a wildcard.
+        """
+        is_wildcard = self._syntax.is_wildcard(name)
+        found = dict.fromkeys(self._diverts.roots_of(name, is_wildcard=is_wildcard))
+        if is_wildcard:
+            pattern = Pattern(name, self._syntax)
+            found.update((one, None) for one in self._plain if pattern.is_match(one))
+        found[name] = None
+        async for address in self._in_steps([self._plain[n] for n in found if n in self._plain]):
+            if address.name in self._plain:
+                self._lead(address)
 
     def _lead(self, address: Address) -> None:
         self._diverts.forget(address.name)

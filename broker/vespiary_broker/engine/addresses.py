@@ -50,7 +50,7 @@ class Address:
     is_paused: bool = False
     is_pause_kept: bool = False
     is_wildcard: bool = False
-    wildcards: tuple[Address, ...] = ()
+    wildcards: dict[Address, None] = field(default_factory=dict)
     routed: dict[Address, None] = field(default_factory=dict)
     connection: int | None = None
 

@@ -11,7 +11,7 @@ names of all that are involved. What is reached is therefore a tree, and its siz
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -134,7 +134,8 @@ class Diverts:
         bindings: The bindings journal.
         lock: Held while a definition is made.
         syntax: What wildcards look like.
-        on_changed: Called after every change: routes lead elsewhere now.
+        on_changed: Awaited after every change with the address that a divert stands or stood at:
+            its messages go elsewhere now.
     """
 
     def __init__(
@@ -143,13 +144,14 @@ class Diverts:
         *,
         lock: Lock,
         syntax: WildcardSyntax,
-        on_changed: Callable[[], None],
+        on_changed: Callable[[str], Awaitable[None]],
     ) -> None:
         self._bindings = bindings
         self._lock = lock
         self._syntax = syntax
         self._on_changed = on_changed
         self._table: dict[str, Divert] = {}
+        self._coming: dict[str, Divert] = {}  # of the configuration, checked and not yet made
         self._plain: dict[str, list[Divert]] = {}
         self._wild: list[tuple[Pattern, Divert]] = []
         self._roots: dict[str, dict[str, None]] = {}
@@ -294,16 +296,16 @@ class Diverts:
         for found in list(self._table.values()):
             if found.is_configured and found.name not in names and is_deleted(found.address):
                 await self.delete(found.name)
-        for each in wanted:
-            try:
-                divert = make_divert(each, is_configured=True)
-                there = self._table.get(divert.name)
+        async with self._lock:
+            self._coming = check_diverts(wanted, self._syntax, self._table)
+        try:
+            for name in list(self._coming):
+                divert = self._coming[name]
+                there = self._table.get(name)
                 if there != divert or not there.is_configured:
-                    await self._put(divert)
-            except (InvalidSelector, RemoteProtocolError) as error:
-                raise ConfigError(
-                    f"the divert {each.name} cannot be made: {error}", path="diverts"
-                ) from error
+                    await self._put(divert, is_checked=True)
+        finally:
+            self._coming = {}
 
     def check_configured(
         self,
@@ -351,13 +353,23 @@ class Diverts:
         await self._put(divert)
         return divert
 
-    async def _put(self, divert: Divert) -> None:
+    async def _put(self, divert: Divert, *, is_checked: bool = False) -> None:
         async with self._lock:
-            _check(divert, self._table, self._syntax)
+            if not is_checked:
+                others = [
+                    each
+                    for name, each in {**self._table, **self._coming}.items()
+                    if name != divert.name
+                ]
+                _check_alone(divert, len(others), self._syntax)
+                _Graph([*others, divert], self._syntax).check(divert.name)
             await self._bindings.put(divert.key, divert.to_binding())
+            before = self._table.get(divert.name)
             self._leave(divert.name)
             self._enter(divert)
-        self._on_changed()
+        if before is not None and before.address != divert.address:
+            await self._on_changed(before.address)
+        await self._on_changed(divert.address)
 
     async def delete(self, name: str) -> None:
         """Delete a divert.
@@ -372,7 +384,7 @@ class Diverts:
             if divert is None:
                 raise RemoteProtocolError(f"there is no divert {name}")
             self._leave(name)
-            self._on_changed()
+            await self._on_changed(divert.address)
             await self._bindings.remove(divert.key)
 
     def _enter(self, divert: Divert) -> None:
@@ -399,31 +411,56 @@ def check_diverts(
     wanted: Sequence[ConfiguredDivert],
     syntax: WildcardSyntax,
     others: Mapping[str, Divert] = MappingProxyType({}),
-) -> None:
+) -> dict[str, Divert]:
     """Refuse diverts of a configuration that cannot be made.
 
     Args:
         wanted: `diverts` of the configuration.
         syntax: What wildcards look like.
-        others: Diverts beside them, by name.
+        others: Diverts beside them, by name; those that they replace do not count.
+
+    Returns:
+        The diverts of the configuration, by name.
 
     Raises:
         ConfigError: One cannot be made.
     """
     table = dict(others)
+    made: dict[str, Divert] = {}
     for each in wanted:
         try:
             divert = make_divert(each, is_configured=True)
-            _check(divert, table, syntax)
+            _check_alone(divert, len(table) - (divert.name in table), syntax)
         except (InvalidSelector, RemoteProtocolError) as error:
-            raise ConfigError(
-                f"the divert {each.name} cannot be made: {error}", path="diverts"
-            ) from error
+            raise _refusal(each.name, error) from error
+        table[divert.name] = made[divert.name] = divert
+    try:
+        _Graph(list(table.values()), syntax).check("of the configuration")
+    except RemoteProtocolError:
+        _find_culprit(made, others, syntax)
+        raise  # never: the last one is checked beside all others
+    return made
+
+
+def _find_culprit(
+    made: Mapping[str, Divert], others: Mapping[str, Divert], syntax: WildcardSyntax
+) -> None:
+    """Raise for the first divert that cannot be made beside those before it."""
+    table = dict(others)
+    for divert in made.values():
         table[divert.name] = divert
+        try:
+            _Graph(list(table.values()), syntax).check(divert.name)
+        except RemoteProtocolError as error:
+            raise _refusal(divert.name, error) from error
 
 
-def _check(divert: Divert, table: Mapping[str, Divert], syntax: WildcardSyntax) -> None:
-    """Refuse a divert that leads back, to no address, or too far, beside those of a table."""
+def _refusal(name: str, error: Exception) -> ConfigError:
+    return ConfigError(f"the divert {name} cannot be made: {error}", path="diverts")
+
+
+def _check_alone(divert: Divert, others: int, syntax: WildcardSyntax) -> None:
+    """Refuse a divert that leads to no address, or is one too many beside so many others."""
     if syntax.is_wildcard(divert.forwarding_address):
         raise RemoteProtocolError(
             f"the divert {divert.name} leads to {divert.forwarding_address}, a wildcard",
@@ -435,14 +472,12 @@ def _check(divert: Divert, table: Mapping[str, Divert], syntax: WildcardSyntax) 
             "broker itself sends",
             cure="give another address",
         )
-    others = [each for name, each in table.items() if name != divert.name]
-    if len(others) >= limits.DIVERTS_MAX:
+    if others >= limits.DIVERTS_MAX:
         raise LimitExceeded(
             "there are too many diverts",
-            measured=len(others) + 1,
+            measured=others + 1,
             allowed=f"at most {limits.DIVERTS_MAX}",
         )
-    _Graph([*others, divert], syntax).check(divert.name)
 
 
 class _Graph:

@@ -11,7 +11,7 @@ the client gets it once. Must never call the core. Made by `registry`, read by `
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -57,7 +57,7 @@ class Reach:
             those behind diverts are not counted.
     """
 
-    multicast: tuple[Queue, ...]
+    multicast: Collection[Queue]
     anycast: tuple[tuple[Queue, ...], ...]
     diversions: tuple[Diversion, ...] = ()
     withheld: int = 0
@@ -178,7 +178,7 @@ def _without_outranked(queues: list[Queue]) -> list[Queue]:
     for queue in queues:
         rank = queue.traits.rank
         if rank is not None and rank != RETIRED:
-            place = _place(queue, rank)
+            place = place_of(queue, rank)
             highest[queue.client_id] = max(place, highest.get(queue.client_id, place))
     if not highest:
         return [queue for queue in queues if queue.traits.rank is None]
@@ -186,11 +186,11 @@ def _without_outranked(queues: list[Queue]) -> list[Queue]:
         queue
         for queue in queues
         if queue.traits.rank is None
-        or highest.get(queue.client_id) == _place(queue, queue.traits.rank)
+        or highest.get(queue.client_id) == place_of(queue, queue.traits.rank)
     ]
 
 
-def _place(queue: Queue, rank: int) -> tuple[bool, int, int]:
+def place_of(queue: Queue, rank: int) -> tuple[bool, int, int]:
     """Return what queues of one client are compared by; the highest takes the message.
 
     A queue that is not written is gone after a crash, so it takes nothing that another one wants.

@@ -158,11 +158,11 @@ class Registry:
             bindings,
             lock=lock,
             syntax=naming.syntax,
-            on_changed=lambda: self._table.refresh_all_routes(),
+            on_changed=lambda name: self._table.refresh_diverted(name),
         )
         self._table = AddressTable(
             core, naming, self.diverts, self.switches, self.unrouted_messages, settings,
-            self.takes_from,
+            self.takes_from, spawn,
         )  # fmt: skip
         self.addresses = self._table.by_name
         self._core = core
@@ -431,8 +431,9 @@ class Registry:
             if not is_auto_created:
                 await self._bindings.put(address.key, address.to_binding())
                 address.is_bound = True
-            self._table.admit(address)
-            self._note_unused(address)
+            await self._table.admit_in_steps(address)
+            if name in self.addresses:
+                self._note_unused(address)
         elif not routing_types <= address.routing_types or (
             address.is_auto_created and not is_auto_created
         ):
@@ -684,7 +685,7 @@ class Registry:
         before, queue.traits = queue.traits, traits
         if (before.user, before.is_filtered) != (traits.user, traits.is_filtered):
             self._note_unfiltered(queue)
-        self._table.rank_changed(queue, before.rank)
+        self._table.rank_changed(queue)
         set_kind(self._core, queue, self.settings_for(queue.address.name))
         queue.rota.kind_changed()
         self.usage.open_or_close(queue)

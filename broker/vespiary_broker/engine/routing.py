@@ -188,9 +188,28 @@ class Route:
             False if that cannot be said without a look at the others: `lead` has to be called.
         """
         traits = queue.traits
-        if not self.is_plain or traits.selector is not None or traits.is_no_local:
+        if self._partings is not None or traits.is_no_local:
+            return False
+        if self.switch is not None:
+            is_led = self.switch.extend(queue)
+            self.places_max += is_led
+            return is_led
+        if not self.is_plain or traits.selector is not None:
             return False
         self.places_max += self._core.extend_route(self._handles[0], queue.id)
+        return True
+
+    def reduce(self, queue: Queue) -> bool:
+        """Lead no more to a MULTICAST queue that the core is about to take out of its routes.
+
+        Returns:
+            False if that cannot be said without a look at the others: `lead` has to be called.
+        """
+        if self._partings is not None:
+            return False
+        if not (self.is_plain if self.switch is None else self.switch.reduce(queue)):
+            return False
+        self.places_max -= 1
         return True
 
     def withhold(self, queues: int) -> None:

@@ -12,8 +12,9 @@ next ones. Must never look at a body. Made by `routing` and `registry`, asked by
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from vespiary_broker.engine.core import Core, ScanStatus
@@ -221,8 +222,8 @@ class Switch:
     """
 
     __slots__ = (
-        "_address", "_core", "_cost_us", "_extractor", "_reach", "_routes", "_selectors",
-        "_switches", "_turns", "_unrouted", "handle", "withheld",
+        "_address", "_core", "_cost_us", "_known_extractor", "_names", "_queues", "_reach",
+        "_routes", "_selectors", "_switches", "_turns", "_unrouted", "handle", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -246,14 +247,75 @@ class Switch:
 
     def lead(self, reach: Reach) -> None:
         """Choose among other queues from now on."""
-        self._reach = reach
+        self._queues = dict.fromkeys(reach.multicast)
+        self._reach = replace(reach, multicast=self._queues)
         there = {queue.address for queue in reach.queues}
         self._turns = {key: turn for key, turn in self._turns.items() if key in there}
-        self._selectors = tuple(dict.fromkeys(reach.selectors))
-        self._cost_us = sum(selector.cost_us for selector in self._selectors)
-        names = frozenset[str]().union(*(selector.names for selector in self._selectors))
-        self._extractor = Extractor(names, address=self._address)
+        self._selectors: Counter[Selector] = Counter()
+        self._names: Counter[str] = Counter()
+        self._cost_us = 0.0
+        self._known_extractor: Extractor | None = None
+        for selector in reach.selectors:
+            self._add(selector)
         self._close_routes()
+
+    def extend(self, queue: Queue) -> bool:
+        """Choose among one MULTICAST queue more; the others are not looked at.
+
+        Returns:
+            False if that cannot be said without a look at all: `lead` has to be called.
+        """
+        if self._reach.diversions:
+            return False
+        self._queues[queue] = None
+        if queue.traits.selector is not None:
+            self._add(queue.traits.selector)
+        return True
+
+    def reduce(self, queue: Queue) -> bool:
+        """Choose a MULTICAST queue no more; the others are not looked at.
+
+        Returns:
+            False if that cannot be said without a look at all: `lead` has to be called.
+        """
+        if self._reach.diversions or queue not in self._queues:
+            return False
+        del self._queues[queue]
+        if queue.traits.selector is not None:
+            self._remove(queue.traits.selector)
+        self._close_routes()
+        return True
+
+    def _add(self, selector: Selector) -> None:
+        self._selectors[selector] += 1
+        if self._selectors[selector] == 1:
+            self._cost_us += selector.cost_us
+            if not selector.names <= self._names.keys():
+                self._known_extractor = None
+            self._names.update(selector.names)
+
+    def _remove(self, selector: Selector) -> None:
+        self._selectors[selector] -= 1
+        if not self._selectors[selector]:
+            del self._selectors[selector]
+            self._cost_us -= selector.cost_us
+            for name in selector.names:
+                self._names[name] -= 1
+                if not self._names[name]:
+                    del self._names[name]
+                    self._known_extractor = None
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether anything depends on the message."""
+        return bool(self._selectors)
+
+    @property
+    def _extractor(self) -> Extractor:
+        """What takes the values out of messages; made once for all changes before a message."""
+        if self._known_extractor is None:
+            self._known_extractor = Extractor(self._names, address=self._address)
+        return self._known_extractor
 
     def cost_us(self, message: StoredMessage) -> float:
         """Return about what all filters cost at most for a message, in microseconds."""

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 SHARE_S: Final = 0.005
 """Seconds of one turn that such work may take."""
-_LOOK_US: Final = 100.0
+LOOK_US: Final = 100.0
 """Work, by its estimate, between two looks at the clock."""
 _PATIENCE_TURNS: Final = 4
 """Turns in which the first of those that wait need not ask again."""
@@ -168,7 +168,7 @@ class Share:
     @property
     def has_time(self) -> bool:
         """Whether something more may be begun; False: in a later turn."""
-        if self._unseen_us >= _LOOK_US:
+        if self._unseen_us >= LOOK_US:
             self.end()
             self._unseen_us = 0.0
             self._is_granted = self._is_granted and self._turn_time.may(self._who)
@@ -226,7 +226,7 @@ class Stint:
         except BaseException:
             work.close()
             raise
-        self.did(_LOOK_US)
+        self.did(LOOK_US)
         return await _Measured(self, work)
 
     async def run_all(self, works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vespiary_broker.engine.registry import Registry
 
 DROPPED_MAX: Final = 8
-"""Temporary queues that are dropped in one turn: a client may go that had thousands."""
+"""Temporary queues that are dropped in one turn at most: a client may go that had thousands."""
 
 
 class Usage:
@@ -175,10 +175,7 @@ class Usage:
 
     def _drop(self, queue: Queue) -> None:
         """Drop a temporary queue; later if many were dropped in this turn."""
-        if self._dropped < DROPPED_MAX:
-            self._dropped += 1
-            self._registry.drop_queue(queue)
-        else:
+        if self._left or not self._is_dropped(queue):
             self._left.append(queue)
         if not self._is_dropping:
             self._is_dropping = True
@@ -190,15 +187,24 @@ class Usage:
             await self._pause()
             self._dropped = 0
             while self._left:
-                queue = self._left.popleft()
-                if not queue.is_deleted and not queue.consumers:
-                    self._dropped += 1
-                    self._registry.drop_queue(queue)
-                if self._dropped >= DROPPED_MAX:
+                queue = self._left[0]
+                if queue.is_deleted or queue.consumers or self._is_dropped(queue):
+                    self._left.popleft()
+                else:
                     await self._pause()
                     self._dropped = 0
         finally:
             self._is_dropping = False
+
+    def _is_dropped(self, queue: Queue) -> bool:
+        """Drop a queue if this turn has time for it; return whether it had."""
+        share = self._registry.switches.turn_time.share(self)
+        has_time = self._dropped < DROPPED_MAX and share.has_time
+        if has_time:
+            self._dropped += 1
+            self._registry.drop_queue(queue)
+        share.end()
+        return has_time
 
     def purge_closed(self, queue: Queue) -> None:
         """Empty a queue if it is one of those that take nothing without consumers.

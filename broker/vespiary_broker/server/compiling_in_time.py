@@ -2,7 +2,8 @@
 
 Owns when that is done: the parser is built in a thread, and selectors are compiled in the time that
 a turn of the event loop has for them. Must never keep a selector. Asked before a subscription or a
-look at a queue; owner: the event loop.
+look at a queue, by the HTTP API, and when the
+configuration is read again; owner: the event loop.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 from functools import partial
 
 from vespiary_broker.engine.selection.selector import (
+    Selector,
     compile_selector,
     is_parser_prepared,
     prepare_parser,
@@ -18,18 +20,22 @@ from vespiary_broker.engine.selection.selector import (
 from vespiary_broker.engine.turn_time import TurnTime
 
 
-async def compile_in_time(text: str, turn_time: TurnTime) -> None:
-    """Compile a selector in this turn, or in a later one that has time; it is at hand then.
+async def compile_in_time(text: str, turn_time: TurnTime) -> Selector | None:
+    """Compile a selector in this turn, or in a later one that has time.
 
     Args:
         text: The selector; empty: there is none.
         turn_time: What a turn of the loop has for it.
 
+    Returns:
+        The selector. Whoever compiles the same text finds it as long as somebody has it, or if
+        nothing else is compiled meanwhile. None: there is none.
+
     Raises:
         InvalidSelector: It is no condition; says where, and what was expected.
     """
     if not text:
-        return
+        return None
     if not is_parser_prepared():
         await asyncio.to_thread(prepare_parser)
-    await turn_time.run(partial(compile_selector, text))
+    return await turn_time.run(partial(compile_selector, text))

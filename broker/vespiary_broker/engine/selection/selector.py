@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 from vespiary_broker.engine.selection.compiling import Evaluate, Values, compile_condition
 from vespiary_broker.engine.selection.costs import cost_us
@@ -38,7 +39,7 @@ class Selector:
         constant: What it always is when it needs none (None is "unknown", which selects nothing).
     """
 
-    __slots__ = ("_evaluate", "_tree", "constant", "cost_us", "names", "text")
+    __slots__ = ("__weakref__", "_evaluate", "_tree", "constant", "cost_us", "names", "text")
 
     def __init__(
         self, text: str, evaluate: Evaluate, names: frozenset[str], tree: Expression
@@ -115,8 +116,19 @@ def _shown(cost_us: float) -> str:
     return f"{cost_us / 1000:.1f} ms for a message with 64 KiB of headers"
 
 
+_in_use: WeakValueDictionary[tuple[str, bool], Selector] = WeakValueDictionary()
+
+
 @lru_cache(maxsize=16)  # a subscription has it compiled for its queue, itself and its pages
 def _compiled(text: str, *, is_new: bool) -> Selector:
+    """Return a selector; one that somebody has is not compiled again."""
+    found = _in_use.get((text, is_new))
+    if found is None:
+        found = _in_use[text, is_new] = _compile(text, is_new=is_new)
+    return found
+
+
+def _compile(text: str, *, is_new: bool) -> Selector:
     if len(text) > SELECTOR_CHARACTERS_MAX:
         raise InvalidSelector(
             "the selector is too long",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakValueDictionary
@@ -288,9 +289,12 @@ class MqttSessions:
         for topic_filter in session.subscriptions:
             self._unshare(session, topic_filter)
         keys = []
-        for count, topic_filter in enumerate([*session.subscriptions, *session.retired], 1):
-            keys += self._drop(session, topic_filter)
-            if count % DROPPED_MAX == 0:  # there may be thousands
+        # There may be thousands. The first one has taken what the others might have taken as well:
+        # without it each would stand in for the one before.
+        names = reversed([*session.subscriptions, *session.retired])
+        for count, topic_filter in enumerate(names, 1):
+            keys += await self._queues.in_time(partial(self._drop, session, topic_filter))
+            if count % DROPPED_MAX == 0:
                 await asyncio.sleep(0)
         keys += self._forget(session)
         if removing is not None:

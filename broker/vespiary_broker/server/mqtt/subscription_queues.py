@@ -12,9 +12,9 @@ of MQTT: no other protocol shares it, nor does a session take a queue of another
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from vespiary_broker.engine.names import Sender
 from vespiary_broker.engine.queue_traits import RETIRED, traits_of_user
@@ -34,6 +34,8 @@ from vespiary_broker.server.mqtt.options import Options, is_alone
 from vespiary_broker.server.mqtt.topics import TopicMapping
 from vespiary_codec.wire.mqtt.topics import split_share
 from vespiary_spec.settings import Permission, RoutingType
+
+T = TypeVar("T")
 
 PROTOCOL: Final = "mqtt"
 """Of the queues of sessions, as `QueueTraits.protocol`."""
@@ -155,6 +157,10 @@ class SubscriptionQueues:
         Durability: on return it takes nothing after a power loss either.
         """
         await self._registry.change_traits(queue, replace(queue.traits, rank=RETIRED))
+
+    async def in_time(self, drop: Callable[[], T]) -> T:
+        """Do something with queues in this turn of the loop, or in a later one that has time."""
+        return await self._registry.switches.turn_time.run(drop)
 
     def drop(self, client_id: str, topic_filter: str) -> list[str]:
         """Delete the queue of a subscription unless it has consumers.

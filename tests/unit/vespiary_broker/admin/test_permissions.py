@@ -232,7 +232,7 @@ def test_where_messages_go_is_decided_for_the_one_who_asks(
         assert ask(rig, name, login) < 300
         assert rig.broker.message_acts.wanted[-1].user == user
 
-    async def refuse(wanted: Wanted) -> Task:
+    def refuse(wanted: Wanted) -> Task:
         raise NotPermitted(wanted.user, "send", "secret", "#")
 
     monkeypatch.setattr(rig.broker.message_acts, "start", refuse)

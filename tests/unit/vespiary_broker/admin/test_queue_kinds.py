@@ -53,6 +53,18 @@ def test_the_kind_of_a_queue_is_taken_and_shown(rig: AdminRig):
     assert {item["name"]: item["ringSize"] for item in listed}["special"] == 5
 
 
+def test_the_filter_of_every_body_is_compiled_when_the_event_loop_has_time() -> None:
+    with admin_rig(filled_broker()) as rig:
+        ask(rig, "createQueue", body={"name": "filtered", "filterString": "a = 1"})
+        ask(rig, "changeQueue", body={"filterString": "a = 2"})
+        divert = {"name": "d", "address": "x", "forwardingAddress": "y", "filterString": "a = 3"}
+        ask(rig, "createDivert", body=divert)
+        ask(rig, "removeMessages", body={"filter": "a = 4"})
+        ask(rig, "moveMessages", body={"filter": "a = 5", "to": "orders"})
+        ask(rig, "changeQueue", body={"ringSize": 7})
+        assert rig.broker.filters == [f"a = {number}" for number in range(1, 6)]
+
+
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [

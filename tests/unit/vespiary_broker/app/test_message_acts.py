@@ -25,7 +25,6 @@ from vespiary_broker.engine.queues import Queue
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.subscription_names import last_name
 from vespiary_broker.engine.transfers import Origin
-from vespiary_broker.engine.turn_time import TurnTime
 from vespiary_broker.engine.users import make_user
 from vespiary_broker.engine.wanted import Act, Wanted
 from vespiary_codec.journal.transfer import TransferFlag, TransferMessage, encode_batch
@@ -78,7 +77,7 @@ class ActsRig(ServerRig):
 
     async def act(self, queue: str, act: Act, **more: Any) -> Task:
         await self.flush()
-        task = await self.acts.start(Wanted(queue=queue, act=act, **more))
+        task = self.acts.start(Wanted(queue=queue, act=act, **more))
         await task.wait(10)
         assert task.state is not TaskState.RUNNING
         await self.flush()
@@ -278,7 +277,7 @@ def test_a_full_journal_is_waited_for_and_nothing_is_done_twice():
             count += 1
             rig.journal.flush()
         rig.core.hold_adds(held=True)
-        task = await rig.acts.start(Wanted(queue="first", act=Act.MOVE, to="second"))
+        task = rig.acts.start(Wanted(queue="first", act=Act.MOVE, to="second"))
         await rig.settle(100)
         assert (task.messages, task.state) == (0, TaskState.RUNNING)
         assert rig.journal.space_requests
@@ -300,7 +299,7 @@ def test_a_task_is_done_only_when_all_of_it_is_durable(act: Act):
         rig.put(first, b"x")
         await rig.flush()
         rig.journal.is_automatic = False  # from now on writes are done when the test says so
-        task = await rig.acts.start(Wanted(queue="first", act=act, to="second"))
+        task = rig.acts.start(Wanted(queue="first", act=act, to="second"))
         for _ in range(5):
             await asyncio.sleep(0.01)  # what leaves by the mover is looked at every 10 ms
             await rig.settle()
@@ -320,7 +319,7 @@ def test_a_task_is_cancelled_between_two_steps():
         for number in range(1000):
             rig.put(first, b"%d" % number)
         await rig.flush()
-        task = await rig.acts.start(Wanted(queue="first", act=Act.MOVE, to="second"))
+        task = rig.acts.start(Wanted(queue="first", act=Act.MOVE, to="second"))
         await rig.settle(3)
         rig.acts_tasks.cancel(task)
         await task.wait(10)
@@ -341,7 +340,7 @@ def test_a_queue_that_is_deleted_meanwhile_ends_the_task():
             rig.put(first, b"%d" % number)
         await rig.flush()
         for gone in (second, first):
-            task = await rig.acts.start(Wanted(queue="first", act=Act.MOVE, to="second"))
+            task = rig.acts.start(Wanted(queue="first", act=Act.MOVE, to="second"))
             await rig.settle(3)
             rig.engine.registry.drop_queue(gone)
             await task.wait(10)
@@ -370,7 +369,7 @@ def test_what_cannot_be_done_is_refused_at_once(wanted: Wanted, error: type, say
         rig.put(queue, b"x")
         await rig.flush()
         with pytest.raises(error, match=says):
-            await rig.acts.start(wanted)
+            rig.acts.start(wanted)
         assert rig.acts_tasks.all() == []
 
     on_rig(check, dead_letter_address="")
@@ -382,9 +381,9 @@ def test_so_many_tasks_may_run_and_so_many_are_remembered():
         rig.put(queue, b"x" * 100)
         await rig.flush()
         for _ in range(RUNNING_MAX):
-            await rig.acts.start(Wanted(queue="q", act=Act.CHANGE_PRIORITY, priority=1))
+            rig.acts.start(Wanted(queue="q", act=Act.CHANGE_PRIORITY, priority=1))
         with pytest.raises(RemoteProtocolError, match="too many tasks are running"):
-            await rig.acts.start(Wanted(queue="q", act=Act.REMOVE))
+            rig.acts.start(Wanted(queue="q", act=Act.REMOVE))
         for task in rig.acts_tasks.all():
             await task.wait(10)
         for _ in range(300):
@@ -403,7 +402,7 @@ def test_two_tasks_of_one_kind_on_a_queue_count_their_own_messages():
             rig.put(queue, b"%d" % number, b"n:%d\n" % number)
         await rig.flush()
         tasks = [
-            await rig.acts.start(Wanted(queue="q", act=Act.EXPIRE, filter_text=text))
+            rig.acts.start(Wanted(queue="q", act=Act.EXPIRE, filter_text=text))
             for text in ("n < 100", "n >= 100")
         ]
         for task in tasks:
@@ -422,7 +421,7 @@ def test_a_full_address_takes_no_more_and_nothing_is_lost(policy: AddressFullPol
         for number in range(300):
             rig.put(first, b"%d" % number)
         await rig.flush()
-        task = await rig.acts.start(Wanted(queue="first", act=act, to="second"))
+        task = rig.acts.start(Wanted(queue="first", act=act, to="second"))
         if policy is not AddressFullPolicy.BLOCK:
             await task.wait(10)
         await rig.settle(50)
@@ -618,7 +617,7 @@ def test_messages_wait_for_the_only_queue_of_their_place_to_be_written(act: Act,
         place = await unwritten(rig, "sub", "far" if is_diverted else "place")
         rig.put(queue, b"confirmed")
         await rig.flush()
-        task = await rig.acts.start(Wanted(queue="q", act=act))
+        task = rig.acts.start(Wanted(queue="q", act=act))
         await rig.flush()
         assert rig.core.queue_statistics(queue.id).aside == 1, "it is still here"
         assert rig.bodies(place) == []
@@ -641,7 +640,7 @@ def test_messages_find_another_queue_if_the_only_one_of_their_place_cannot_be_wr
         rig.put(queue, b"confirmed")
         await rig.flush()
         rig.bindings.put_failure = JournalError("no room")
-        task = await rig.acts.start(Wanted(queue="q", act=Act.EXPIRE))
+        task = rig.acts.start(Wanted(queue="q", act=Act.EXPIRE))
         await rig.flush()
         assert rig.bindings.gate is not None
         rig.bindings.gate.set()
@@ -664,7 +663,7 @@ def test_messages_go_to_a_queue_only_when_it_is_written(act: Act, is_failing: bo
         rig.put(queue, b"confirmed", forged("sub", "topic"))
         await rig.flush()
         to = "" if act is Act.RETRY else "sub"
-        task = await rig.acts.start(Wanted(queue="q", act=act, to=to))
+        task = rig.acts.start(Wanted(queue="q", act=act, to=to))
         await rig.flush()
         assert rig.bodies(target) == []
         rig.bindings.put_failure = JournalError("no room") if is_failing else None
@@ -809,7 +808,7 @@ def test_messages_go_only_where_the_one_who_asks_may_send(act: Act):
         to = "place" if act in (Act.MOVE, Act.COPY) else ""
         wanted = Wanted(queue="q", act=act, to=to, user="alice")
         with pytest.raises(NotPermitted, match="alice has no permission send at the address place"):
-            await rig.acts.start(wanted)
+            rig.acts.start(wanted)
         assert (rig.bodies(queue), rig.bodies(place)) == ([b"x"], [])
         let(rig)
         task = await rig.act("q", act, to=to, user="alice")
@@ -845,23 +844,3 @@ def test_retry_sends_only_where_the_one_who_asks_may_send():
         assert (task.messages, task.kept) == (3, 0)
 
     on_rig(test, **AUTO)
-
-
-def test_a_filter_is_compiled_when_a_turn_has_time(monkeypatch: pytest.MonkeyPatch):
-    compiled: list[str] = []
-
-    async def compile_one(text: str, turn_time: TurnTime) -> None:
-        await asyncio.sleep(0)
-        compiled.append(text)
-
-    monkeypatch.setattr(f"{MessageActs.__module__}.compile_in_time", compile_one)
-
-    async def check(rig: ActsRig) -> None:
-        await rig.queue("q")
-        for act in Act:
-            if act not in (Act.MOVE, Act.COPY):
-                text = f"act = '{act}'"
-                await rig.act("q", act, filter_text=text)
-                assert compiled[-1] == text
-
-    on_rig(check)

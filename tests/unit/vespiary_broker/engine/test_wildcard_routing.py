@@ -57,7 +57,7 @@ def test_taught_senders_reach_a_later_subscription_and_no_ended_one() -> None:
     assert _bodies(rig, output) == [b"1"]
     close_subscription(rig.core, rig.registry, consumer)
     assert list(rig.registry.addresses) == ["a.b"]
-    assert rig.registry.addresses["a.b"].wildcards == ()
+    assert rig.registry.addresses["a.b"].wildcards == {}
     rig.core.publish(taught, b"destination:x\n", b"2", persistent=True)
     assert _bodies(rig, output) == []
 

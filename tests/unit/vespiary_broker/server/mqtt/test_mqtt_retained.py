@@ -249,6 +249,8 @@ async def test_retained_messages_are_copied_over_as_many_turns_as_they_need(rig:
     await _filled(rig, 60)
     payloads = {b"%d" % number for number in range(60)}
     readers = [await rig.connected(f"r{number}") for number in range(3)]
+    for reader in readers:  # the queues are made one after the other
+        assert await reader.subscribe("#", retain_handling=2) == []
     counted, routes = CountedTurns(rig.engine.turn_time), list[int]()
     publish = rig.core.publish
 
