@@ -1,7 +1,8 @@
 """`vespiary send` and `vespiary receive`: a look at a broker with stock STOMP, from the shell.
 
-Owns: the two commands. `send` counts a message when its receipt has come, `receive` acknowledges a
-message when it has been printed. Called by `program`.
+Owns: the two commands. `send` counts a message when its receipt has come. `receive` acknowledges a
+message when it has been printed and before it waits for another one: the address may be full of
+what is not acknowledged, and its producers wait.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,6 +18,7 @@ import click
 
 from vespiary_broker.cli import terminal
 from vespiary_broker.cli.credentials import password_file_option, read_password
+from vespiary_broker.cli.interruption import Interruption
 from vespiary_broker.cli.stomp_connection import DEFAULT_URL, StompConnection, parse_target
 from vespiary_broker.engine.names import PREFIXES, foreign_meaning
 from vespiary_codec.wire.stomp import ClientEvent, Message, Receipt
@@ -25,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _UNCONFIRMED_MAX: Final = 1000
 _CONFIRM_S: Final = 60.0
-_PREFETCH_MAX: Final = 100
+_FOLLOWING_PREFETCH: Final = 100
 _SUBSCRIPTION: Final = "vespiary-receive"
 
 
@@ -214,9 +216,11 @@ def _pair(text: str) -> tuple[str, str]:
     "timeout_s",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="How long to wait for the next message (default: 5; with --follow for ever).",
+    help="How long to wait for each message (default: 5; with --follow for ever).",
 )
-@click.option("--follow", is_flag=True, help="Go on until Ctrl-C.")
+@click.option(
+    "--follow", is_flag=True, help="Go on until Ctrl-C, with many messages on their way at once."
+)
 @click.option("--headers", "is_with_headers", is_flag=True, help="Print the headers as well.")
 @click.option(
     "--raw",
@@ -241,7 +245,7 @@ def receive(
 ) -> int:
     """Print messages of DESTINATION, and acknowledge each once it is printed.
 
-    Exit code 1 when fewer came than were asked for.
+    No more messages than were asked for leave their queue. Exit code 1 when fewer came.
     """
     if follow and count is not None:
         raise click.UsageError("--follow goes on for ever; leave --count out")
@@ -249,8 +253,9 @@ def receive(
     if timeout_s is None and not follow:
         timeout_s = 5.0
     headers = routing_headers(destination, topic, "subscription-type")
-    credit = min(wanted or _PREFETCH_MAX, _PREFETCH_MAX)
-    headers.append(("prefetch-count", str(credit)))
+    # The broker hands out a message for each acknowledgement. One at a time: so every message is
+    # acknowledged at once, and none comes that nobody asked for and goes back as redelivered.
+    headers.append(("prefetch-count", str(_FOLLOWING_PREFETCH if wanted is None else 1)))
 
     def show(message: Message) -> None:
         if is_json:
@@ -258,12 +263,12 @@ def receive(
         else:
             _print(message, is_with_headers=is_with_headers, is_raw=is_raw)
 
-    with connected(url, password_file, ca) as connection:
-        client = connection.client
-        connection.write(client.subscribe(destination, _SUBSCRIPTION, "client-individual", headers))
-        received = _receive_all(connection, wanted, credit, timeout_s, show)
-        connection.settle(_CONFIRM_S)
-        connection.disconnect()
+    interruption = Interruption()
+    with connected(url, password_file, ca) as connection, interruption.caught():
+        connection.waiting = interruption.waiting
+        subscribe = connection.client.subscribe
+        connection.write(subscribe(destination, _SUBSCRIPTION, "client-individual", headers))
+        received = _receive_all(connection, wanted, timeout_s, show)
     if wanted is not None and received < wanted:
         terminal.show_sentence(
             f"{received} of {terminal.counted(wanted, 'message')} came from {destination}; none "
@@ -276,39 +281,49 @@ def receive(
 def _receive_all(
     connection: StompConnection,
     wanted: int | None,
-    credit: int,
     timeout_s: float | None,
     show: Callable[[Message], None],
 ) -> int:
-    """Show and acknowledge messages until there are enough, none comes, or Ctrl-C.
+    """Show and acknowledge messages until there are enough, none comes, or Ctrl-C; then disconnect.
 
-    An acknowledgement lets the broker hand out another message. So the last ones wait for the end
-    of the subscription: else messages that nobody asked for would come, and go back marked as
-    redelivered.
+    The acknowledgement of the last one goes with the end of the subscription: else another message
+    would come. The time for a message begins when the broker has confirmed what was acknowledged.
 
     Returns:
         How many came.
+
+    Raises:
+        KeyboardInterrupt: Before there were enough; all that was shown is acknowledged.
+        OSError: `show` failed; all before is acknowledged.
     """
     client = connection.client
     received = 0
-    held = b""
+    last = b""
+    failure: BaseException | None = None
     try:
         while wanted is None or received < wanted:
-            event = connection.wait(timeout_s)
+            event = connection.wait(_CONFIRM_S if client.unconfirmed else timeout_s)
             if event is None:
                 break
             if not isinstance(event, Message):
                 continue
             show(event)
             received += 1
-            held += client.ack(event, receipt_id=client.new_receipt_id())
-            if wanted is None or received + credit <= wanted:
-                connection.write(held)
-                held = b""
-    except KeyboardInterrupt:
-        if wanted is not None:
-            raise
-    connection.write(held + client.unsubscribe(_SUBSCRIPTION))
+            ack = client.ack(event, receipt_id=client.new_receipt_id())
+            if received == wanted:
+                last = ack
+            else:
+                connection.write(ack)
+    except KeyboardInterrupt as interrupt:
+        failure = interrupt if wanted is not None else None
+    except OSError as error:
+        failure = error
+    connection.waiting = nullcontext
+    connection.write(last + client.unsubscribe(_SUBSCRIPTION))
+    connection.settle(_CONFIRM_S)
+    connection.disconnect()
+    if failure is not None:
+        raise failure
     return received
 
 

@@ -6,9 +6,12 @@ Owns the socket. Must never interpret a frame itself: `vespiary_codec.wire.stomp
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -89,6 +92,9 @@ def parse_target(url: str) -> Target:
 class StompConnection:
     """A connection that is logged in, from `with` to its end.
 
+    Attributes:
+        waiting: Returns what is around each wait for bytes: nothing is lost if it is interrupted.
+
     Args:
         target: Where to connect.
         password: Password; None for none.
@@ -96,6 +102,7 @@ class StompConnection:
     """
 
     def __init__(self, target: Target, password: str | None, ca: Path | None = None) -> None:
+        self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
         self._target = target
         self.client = StompClient(
             host=target.host,
@@ -200,11 +207,13 @@ class StompConnection:
     def _read(self, deadline_s: float | None) -> bool:
         """Feed what comes; False when the time is up."""
         left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0.0)
-        self._socket.settimeout(left_s)
+        if not self._is_readable(left_s):
+            return False
+        self._socket.settimeout(0)
         try:
             data = self._socket.recv(_READ_BYTES)
-        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
-            return False
+        except (BlockingIOError, ssl.SSLWantReadError):  # a part of a TLS record
+            return True
         except OSError as error:
             raise CommandFailed(
                 f"{self._target.place}: the connection broke: {error}{self._tls_hint()}"
@@ -220,6 +229,13 @@ class StompConnection:
             )
         self.client.feed(data)
         return True
+
+    def _is_readable(self, timeout_s: float | None) -> bool:
+        """Wait until there are bytes; False when the time is up."""
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return True
+        with self.waiting():
+            return bool(select.select([self._socket], [], [], timeout_s)[0])
 
     def _tls_hint(self) -> str:
         """Return what to try if the broker ends the connection before it answers."""

@@ -221,7 +221,7 @@ def test_messages_are_printed_and_acknowledged(capsys):
     assert capsys.readouterr().out == "one\ntwo\n"
     commands = [frame.command for frame in server.frames]
     assert commands == ["CONNECT", "SUBSCRIBE", "ACK", "ACK", "UNSUBSCRIBE", "DISCONNECT"]
-    assert server.frames[1].get("prefetch-count") == "2"
+    assert server.frames[1].get("prefetch-count") == "1"
     assert server.frames[1].get("subscription-type") == "ANYCAST"
     assert [server.frames[i].get("id") for i in (2, 3)] == ["0", "1"]
 
@@ -250,7 +250,7 @@ def test_too_few_messages_are_exit_code_1(capsys, monkeypatch: pytest.MonkeyPatc
 
     def wait_less(connection: StompConnection, timeout_s: float | None) -> ClientEvent | None:
         """Wait a moment only for what never comes: the message behind the first one."""
-        if events and isinstance(events[-1], Message):
+        if Message in map(type, events) and not connection.client.unconfirmed:
             asked.append(timeout_s)
             timeout_s = 0.05
         events.append(wait(connection, timeout_s))
@@ -260,7 +260,7 @@ def test_too_few_messages_are_exit_code_1(capsys, monkeypatch: pytest.MonkeyPatc
     with serving(polite((b"one",))) as server:
         options = ["-n", "3", "--timeout", f"{WAIT_S:g}", "--url", server.url]
         assert run_program(["receive", "orders", *options]) == 1
-    assert asked == [WAIT_S]
+    assert asked == [WAIT_S]  # from when the broker has confirmed the acknowledgement
     captured = capsys.readouterr()
     assert captured.out == "one\n"
     assert f"1 of 3 messages came from orders; none for {WAIT_S:g} s" in captured.err
