@@ -185,7 +185,6 @@ def test_paused_scheduled_and_unconsumed_queues(broker: BrokerProcess, connect: 
         run_command(broker, "queue", "purge", name, "--yes")
 
 
-@pytest.mark.ci
 def test_consumers_that_take_nothing(broker: BrokerProcess, connect: Connect) -> None:
     """All at once, as each counts as moving until it was quiet for a while."""
     proton = pytest.importorskip("proton", reason="python-qpid-proton is not there")
@@ -253,7 +252,6 @@ def test_producers_that_wait_for_a_rate(broker: BrokerProcess, connect: Connect)
     wait_for(lambda: "but those that wait for a rate" in run_command(broker, "status"))
 
 
-@pytest.mark.ci
 def test_all_addresses_together_are_full(tmp_path: Path, connect: Connect) -> None:
     settings = ("global-max-messages=3", "address-settings.#.address-full-policy=BLOCK")
     with BrokerProcess(tmp_path / "data", *settings) as broker:
@@ -267,7 +265,6 @@ def test_all_addresses_together_are_full(tmp_path: Path, connect: Connect) -> No
         assert "address orders (memory" in run_command(broker, "status", code=1)
 
 
-@pytest.mark.ci
 def test_a_full_disk(tmp_path: Path, connect: Connect) -> None:
     free = shutil.disk_usage(tmp_path).free
     data = tmp_path / "data"
@@ -284,7 +281,100 @@ def test_a_full_disk(tmp_path: Path, connect: Connect) -> None:
         assert "no journal file can be made" in run_command(broker, "status", code=1)
 
 
-@pytest.mark.ci
+def test_deliveries_that_find_no_room_on_a_full_disk(tmp_path: Path, connect: Connect) -> None:
+    """Acknowledgements, each of them a block, take the room that producers leave to them."""
+    pytest.importorskip("proton", reason="python-qpid-proton is not there")
+    from proton.utils import BlockingConnection
+
+    data, free = tmp_path / "data", shutil.disk_usage(tmp_path).free
+    sizes = ("journal-file-size=1MiB", "journal-min-files=2", "journal-compact-min-files=0")
+    with BrokerProcess(data, *sizes) as broker:
+        send_numbered(broker.port(), "/queue/kept", range(1))
+        send_numbered(broker.port(), "/queue/orders", range(400))
+    settings = (f"min-disk-free={free * 2}", "disk-scan-period=100", "max-disk-usage=100")
+    with BrokerProcess(data, *settings, *sizes) as broker:
+        producer = connect(broker)
+        for _ in range(30):  # more than the journal takes; the rest fits into the socket
+            producer.connection.send("/queue/kept", "x" * 90_000, headers={"persistent": "true"})
+        wait_for_stall(broker, "addresses", "orders", "disk")
+        url = f"amqp://127.0.0.1:{broker.port()}"
+        with contextlib.closing(BlockingConnection(url, timeout=WAIT_S)) as connection:
+            receiver = connection.create_receiver("/queue/orders", credit=0)
+            for _ in range(400):
+                receiver.receive()
+                receiver.accept()
+        assert call(broker, "GET", "/queues/orders")["acknowledged"] < 400
+        connect(broker).subscribe("/queue/kept")  # each message is acknowledged as it goes out
+        found = wait_for_stall(broker, "queues", "kept", "disk")
+        assert "acknowledgements find no room in the journal" in found["text"]
+        assert "enlarge the volume" in found["cure"]
+        check_shown(broker, "queues", "kept", "disk")
+
+
+def test_messages_of_the_journal_that_cannot_be_read_into_memory(
+    tmp_path: Path, connect: Connect
+) -> None:
+    """More of them than memory is for, and the files rot under the broker."""
+    data, sizes = tmp_path / "data", ("address-settings.#.address-full-policy=BLOCK",)
+    with BrokerProcess(data, *sizes) as broker:
+        producer = connect(broker)
+        for _ in range(699):
+            producer.connection.send("/queue/orders", "x" * 90_000, headers={"persistent": "true"})
+        producer.send("/queue/orders", "last", persistent="true")
+    with BrokerProcess(data, *sizes, "global-max-size=32MiB") as broker:
+        for file in data.glob("journal/*"):
+            with file.open("r+b", buffering=0) as content:
+                for at in range(65_536, file.stat().st_size, 65_536):
+                    content.seek(at)
+                    content.write(b"\xff" * 64)
+        consumer = connect(broker)
+        consumer.subscribe("/queue/orders", "client-individual", **{"prefetch-count": "1000"})
+        found = wait_for_stall(broker, "queues", "orders", "memory")
+        assert "was not read into memory" in found["text"]
+        assert "the log says whether the file can be read" in found["cure"]
+        check_shown(broker, "queues", "orders", "memory")
+        assert "messages cannot be read, and stay where they are" in broker.log_text()
+
+
+def test_expired_messages_that_their_address_makes_too_large(
+    tmp_path: Path, connect: Connect
+) -> None:
+    """Each queue of the expiry address needs room in the record of a message that goes there."""
+    settings = (
+        "min-large-message-size=1MiB",
+        "acceptors.all.stomp.max-body-size=489KiB",
+        "message-expiry-scan-period=100",
+        "address-settings.#.expiry-address=expired",
+        "address-settings.#.dead-letter-address=expired",
+        "address-settings.#.max-delivery-attempts=1",
+    )
+    with BrokerProcess(tmp_path / "data", *settings) as broker:
+        names = [f"expired.{number}" for number in range(90)]
+        for name in names:
+            queue = {"name": name, "address": "expired", "routingType": "MULTICAST"}
+            call(broker, "POST", "/queues", queue)
+        body = "x" * (489 * 1024 - 300)  # 490 KiB less room for 80 queues
+        producer = connect(broker)
+        producer.send("/queue/orders", body, expires="1")
+        found = wait_for_stall(broker, "queues", "orders", "unmovable")
+        assert "1 message cannot be moved to expired: its record has no room" in found["text"]
+        assert "raise journal-buffer-size, or leave expired fewer queues" in found["cure"]
+        check_shown(broker, "queues", "orders", "unmovable")
+        said = run_command(broker, "status")
+        assert "stalled     queue orders (unmovable" in said
+        assert "unmovable   1 move of messages failed" in said
+        consumer = connect(broker)
+        consumer.subscribe("/queue/rejected", "client-individual")
+        producer.send("/queue/rejected", body)
+        consumer.connection.nack(consumer.recorder.take(1)[0].headers["ack"])
+        wait_for(lambda: call(broker, "GET", "/queues/rejected")["unmovable"] == 1)
+        for name in names[1:]:
+            call(broker, "DELETE", f"/queues/{name}")
+        consumer.connection.nack(consumer.recorder.take(1)[0].headers["ack"])
+        wait_for(lambda: call(broker, "GET", "/queues/expired.0")["messages"] == 1)
+        assert not stall(broker, "queues", "rejected")
+
+
 def test_pages_that_cannot_be_read(tmp_path: Path, connect: Connect) -> None:
     data = tmp_path / "data"
     settings = (
@@ -310,7 +400,7 @@ def test_every_reason_has_a_metric_even_while_nothing_is_stalled(broker: BrokerP
     found = get(broker, "/metrics")
     reasons = (
         *("full", "paused", "scheduled", "paged", "no-consumers", "no-credit", "disk", "memory"),
-        *("no-selector-match", "group-owner", "exclusive-consumer", "rate-limit"),
+        *("no-selector-match", "group-owner", "exclusive-consumer", "rate-limit", "unmovable"),
     )
     for kind in ("queues", "addresses"):
         for reason in reasons:

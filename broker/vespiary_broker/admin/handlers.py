@@ -145,6 +145,7 @@ def broker_record(broker: Broker) -> records.Broker:
         logins_refused=statistics.logins_refused,
         messages_dropped=statistics.messages_dropped,
         messages_dropped_address_full=statistics.memory.dropped,
+        messages_unmovable=statistics.fates.unmovable,
         messages_unrouted=statistics.messages_unrouted,
         messages_unrouted_by_address=statistics.messages_unrouted_by_address,
         large_messages=statistics.large,

@@ -38,8 +38,8 @@ class Stall(Record, frozen=True):
 
     Attributes:
         reason: One of `full`, `paused`, `scheduled`, `paged`, `no-consumers`, `no-credit`,
-            `no-selector-match`, `group-owner`, `exclusive-consumer`, `disk`, `memory` and
-            `rate-limit`.
+            `no-selector-match`, `group-owner`, `exclusive-consumer`, `disk`, `memory`,
+            `rate-limit` and `unmovable`.
         text: The reason as a sentence.
         cure: What to do next.
         blocked_producers: Producers that wait for the address.
@@ -116,6 +116,7 @@ class Broker(Record, frozen=True):
         logins_refused: Logins refused.
         messages_dropped: Messages dropped because the disk was full.
         messages_dropped_address_full: Messages dropped because an address was full.
+        messages_unmovable: How often messages could not be moved and are delivered again.
         messages_unrouted: Messages that no queue accepted.
         messages_unrouted_by_address: The same by address, most first.
         large_messages: Large messages; null without persistence.
@@ -145,6 +146,7 @@ class Broker(Record, frozen=True):
     logins_refused: int
     messages_dropped: int
     messages_dropped_address_full: int
+    messages_unmovable: int
     messages_unrouted: int
     messages_unrouted_by_address: dict[str, int]
     journal_failed_reason: str = ""

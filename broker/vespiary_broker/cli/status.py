@@ -89,6 +89,12 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     if found["messagesUnrouted"]:
         yield f"unrouted    {_unrouted(found)}"
     yield from _dropped_lines(found)
+    if found["messagesUnmovable"]:
+        times = terminal.counted(found["messagesUnmovable"], "move")
+        yield (
+            f"unmovable   {times} of messages failed: they were delivered again. Next: `vespiary "
+            "queue list` shows of which queues, the log why"
+        )
     hindrances = list(_hindrances(found))
     yield from hindrances
     others = [each for each in found["stalls"] if not _is_hindrance(each)]

@@ -126,6 +126,10 @@ class DeadLetters:
         place = self._back(to) if reason is Reason.RETRIED else self._place(queue, reason)
         return self._admit(place, queue, reason) if isinstance(place, Place) else place
 
+    def target(self, queue: Queue, reason: Reason, to: str = "") -> str:
+        """Return the name of what messages would go to (see `moves.Places.target`)."""
+        return to or _rule(self._registry.settings_for(queue.address.name), reason).address
+
     def _admit(self, place: Place, queue: Queue, reason: Reason) -> Place | Shed | NoPlace:
         """Return what the policy of a place says, if it is full."""
         address = self._registry.addresses.get(place.address)

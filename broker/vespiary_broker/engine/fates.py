@@ -333,7 +333,7 @@ class Fates:
     @property
     def next_ms(self) -> int | None:
         """When `work` has something to do, by the clock as it is set now; None: never."""
-        steady = (self.redelivery.delayed.next_ms, self._scan_at_ms, self.mover.next_ms)
+        steady = (self.redelivery.next_ms, self._scan_at_ms, self.mover.next_ms)
         ahead_ms = self.clock_ms() - self._steady_ms()
         times = [time + ahead_ms for time in steady if time is not None]
         scheduled_ms = self.schedule.waiting.next_ms
@@ -401,7 +401,7 @@ class Fates:
     def forget(self, queue_id: int) -> None:
         """Forget all that waits in a queue: it is gone, or empty."""
         self.mover.forget(queue_id)
-        self.redelivery.delayed.forget(queue_id)
+        self.redelivery.forget(queue_id)
         self.schedule.waiting.forget(queue_id)
         self._expiry.forget(queue_id)
         self._arrived.pop(queue_id, None)
@@ -415,7 +415,7 @@ class Fates:
             expired=moved[Reason.EXPIRED],
             expired_dropped=dropped[Reason.EXPIRED],
             scheduled=len(self.schedule.waiting),
-            delayed=len(self.redelivery.delayed),
+            delayed=len(self.redelivery.delayed) + len(self.redelivery.kept),
             dead_kept=self.mover.kept[Reason.DELIVERIES],
             unmovable=self.mover.unmovable.total(),
             unreadable_parts=len(self.mover.unreadable),

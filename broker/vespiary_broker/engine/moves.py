@@ -23,6 +23,16 @@ from typing import Final, NamedTuple, Protocol
 
 from vespiary_broker.engine.core import Core, LargeBody, MessageView, NoRoom
 from vespiary_broker.engine.message_times import MessageTimes, expiry, stamp
+from vespiary_broker.engine.obstacles import (
+    NO_DEAD_LETTER_ADDRESS,
+    NO_ROOM,
+    NOT_MADE,
+    Obstacle,
+    full,
+    rejected,
+    too_large,
+    untaken,
+)
 from vespiary_broker.engine.open_transaction import aborted_on_failure
 from vespiary_broker.engine.original_headers import moved_properties, returned_properties
 from vespiary_broker.engine.pending_sequences import PendingSequences
@@ -110,6 +120,9 @@ class NoPlace(StrEnum):
 class Places(Protocol):
     """Decides where messages go."""
 
+    def target(self, queue: Queue, reason: Reason, to: str = "") -> str:
+        """Return the name of the address or queue that messages would go to, for people."""
+
     def find(self, queue: Queue, reason: Reason, to: str = "") -> Place | Shed | NoPlace:
         """Return where messages of a queue go.
 
@@ -134,6 +147,7 @@ class _Work:
     published: int = 0  # it is at its new place already, and has to be ended here
     is_waiting: bool = False
     is_moving: bool = False
+    obstacle: Obstacle | None = None  # what it waits for, if that may take long
 
     @property
     def count(self) -> int:
@@ -225,6 +239,7 @@ class Mover:
         self._told: set[tuple[int, Reason]] = set()
         self._silent_until_ms: dict[int, int] = {}
         self._notes: dict[tuple[int, int], bytes] = {}
+        self._obstacles: dict[int, Obstacle] = {}  # why messages of a queue were kept, lately
         self._retry_ms: int | None = None
 
     @property
@@ -254,6 +269,21 @@ class Mover:
         """Return how many messages of a queue are set aside to leave it for a reason."""
         work = self._work.get((queue_id, reason, ""))
         return 0 if work is None else work.count
+
+    def hindered(self, queue_id: int) -> tuple[int, Obstacle | None]:
+        """Return how many messages of a queue wait here for what may take long, and for what."""
+        if queue_id not in self._counts:
+            return 0, None
+        works = [
+            work
+            for (queue, _, _), work in self._work.items()
+            if queue == queue_id and work.obstacle is not None
+        ]
+        return sum(work.count for work in works), works[0].obstacle if works else None
+
+    def obstacle(self, queue_id: int) -> Obstacle | None:
+        """Return why messages of a queue were kept that could not be moved; None: none were."""
+        return self._obstacles.get(queue_id)
 
     def add(
         self, queue: Queue, sequence: int, reason: Reason, to: str = "", note: bytes = b""
@@ -286,6 +316,7 @@ class Mover:
         for key_of_note in [key for key in self._notes if key[0] == queue_id]:
             del self._notes[key_of_note]
         self._silent_until_ms.pop(queue_id, None)
+        self._obstacles.pop(queue_id, None)
         for reason in Reason:
             self._told.discard((queue_id, reason))
 
@@ -341,6 +372,7 @@ class Mover:
 
     def _advance(self, work: _Work, share: Share) -> bool:
         assert self.places is not None
+        work.obstacle = None
         try:
             if work.published:
                 self._end_published(work)
@@ -356,15 +388,27 @@ class Mover:
                 return self._drop(work)
         except NoRoom:
             work.is_waiting = True
+            work.obstacle = NO_ROOM
             self.on_no_room()
             return False
         work.is_waiting = True
+        if place is NoPlace.FULL:
+            work.obstacle = full(self._target(work))
+        elif place is NoPlace.LATER:
+            work.obstacle = NOT_MADE
         if place in (NoPlace.LATER, NoPlace.FULL) and self._retry_ms is None:
             self._retry_ms = self._steady_ms() + _LATER_MS
         return False
 
+    def _target(self, work: _Work) -> str:
+        assert self.places is not None
+        return self.places.target(work.queue, work.reason, work.to)
+
     def _keep(self, work: _Work, *, is_refused: bool) -> bool:
         """Let messages be delivered again that have nowhere else to be."""
+        self._obstacles[work.queue.id] = (
+            full(self._target(work)) if is_refused else NO_DEAD_LETTER_ADDRESS
+        )
         if work.reason is Reason.DELIVERIES and self._is_untold(work):
             log.warning(
                 "messages that were delivered too often stay, since %s; they are delivered again, "
@@ -512,10 +556,18 @@ class Mover:
                 self._stage(work, place, [each], done)
             except ValueError as error:
                 done.add(each.view.sequence)
-                self._return(work, place, each.view, str(error))
+                self._return(work, place, each.view, rejected, str(error))
 
-    def _return(self, work: _Work, place: Place, view: MessageView, why: str) -> None:
+    def _return(
+        self,
+        work: _Work,
+        place: Place,
+        view: MessageView,
+        obstacle: Callable[[str, str], Obstacle],
+        why: str,
+    ) -> None:
         """Have a message delivered again that cannot be moved; say so once a minute."""
+        self._obstacles[work.queue.id] = obstacle(work.to or place.address, why)
         self.unmovable[work.reason] += 1
         work.queue.unmovable += 1
         self._notes.pop((work.queue.id, view.sequence), None)
@@ -549,7 +601,7 @@ class Mover:
             self._publish(one, 0)
         except ValueError as error:
             done.add(one.view.sequence)
-            self._return(work, place, one.view, str(error))
+            self._return(work, place, one.view, rejected, str(error))
             return
         work.published = one.view.sequence
         done.add(one.view.sequence)
@@ -576,6 +628,7 @@ class Mover:
         if is_expired:
             self._end(work, [view.sequence for view in views])
             return
+        self._obstacles[work.queue.id] = untaken(work.to or place.address)
         for view in views:
             self._keep_one(work, view.sequence, view.deliveries)
 
@@ -618,7 +671,7 @@ class Mover:
                 properties = view.properties
                 if not self._fits(properties, body, place):
                     done.add(sequence)
-                    self._return(work, place, view, _TOO_LARGE)
+                    self._return(work, place, view, too_large, _TOO_LARGE)
                     continue
             size_bytes += len(properties) + len(body)
             if is_found and size_bytes > self._batch_bytes:

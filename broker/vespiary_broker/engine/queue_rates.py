@@ -101,7 +101,7 @@ class QueueRates:
         counts = self._counts(queue)
         before = self._samples.get(queue)
         if before is None:
-            if any(counts):
+            if any(counts) or self._has_messages(queue):  # of an earlier run, perhaps
                 self._samples[queue] = _Sample(self._clock_s(), counts)
             return
         now_s = self._clock_s()
@@ -114,6 +114,10 @@ class QueueRates:
         )
         before.has_moved = counts[1:] != before.counts[1:]
         before.at_s, before.counts = now_s, counts
+
+    def _has_messages(self, queue: Queue) -> bool:
+        found = self._core.queue_statistics(queue.id)
+        return found.ready + found.paged + found.delivering > 0
 
     def _counts(self, queue: Queue) -> Counts:
         statistics = self._core.queue_statistics(queue.id)

@@ -78,6 +78,7 @@ class Redelivery:
 
     Attributes:
         delayed: Messages that wait for their delay to be over.
+        kept: Messages that could not be moved, and wait until they are delivered again.
 
     Args:
         core: The core.
@@ -96,6 +97,7 @@ class Redelivery:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.delayed = DueTimes()
+        self.kept = DueTimes()
         self._core = core
         self._settings_for = settings_for
         self._mover = mover
@@ -178,7 +180,7 @@ class Redelivery:
             self.delayed.add_late(due_ms, queue.id, sequence, now_ms)
 
     def keep(self, queue: Queue, sequence: int, deliveries: int, least_ms: int = 0) -> None:
-        """Have a message that is set aside delivered again, after a delay: it has nowhere to go.
+        """Have a message that is set aside delivered again, after a delay: it cannot be moved.
 
         Args:
             queue: Its queue.
@@ -193,14 +195,24 @@ class Redelivery:
             return
         wait_ms = max(wait_ms, redelivery_delay_ms(settings, deliveries, self._chance()))
         now_ms = self._steady_ms()
-        self.delayed.add_late(now_ms + wait_ms, queue.id, sequence, now_ms)
+        self.kept.add_late(now_ms + wait_ms, queue.id, sequence, now_ms)
 
-    def put_back_due(self) -> bool:
-        """Let messages be delivered whose delay is over; return whether more of them are due."""
-        due = self.delayed.take_due(self._steady_ms(), _PUT_BACK_AT_ONCE)
-        if due is None:
-            return False
-        key, sequences = due
-        for sequence in sequences:
-            self._core.put_back(key.queue_id, sequence)
-        return True
+    @property
+    def next_ms(self) -> int | None:
+        """When a delay is over next, by the steady clock; None: nothing waits."""
+        times = [time for time in (self.delayed.next_ms, self.kept.next_ms) if time is not None]
+        return min(times, default=None)
+
+    def forget(self, queue_id: int) -> None:
+        """Forget the messages of a queue: it is gone, or empty."""
+        self.delayed.forget(queue_id)
+        self.kept.forget(queue_id)
+
+    def put_back_due(self) -> None:
+        """Let messages be delivered whose delay is over, a bounded part of them."""
+        for waiting in (self.delayed, self.kept):
+            due = waiting.take_due(self._steady_ms(), _PUT_BACK_AT_ONCE)
+            if due is not None:
+                key, sequences = due
+                for sequence in sequences:
+                    self._core.put_back(key.queue_id, sequence)

@@ -49,6 +49,7 @@ class StallReason(StrEnum):
     DISK = "disk"
     MEMORY = "memory"
     RATE_LIMIT = "rate-limit"
+    UNMOVABLE = "unmovable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Stalls:
         self._memory = engine.memory
         self._rates = engine.rates
         self._registry = engine.registry
-        self._schedule = engine.fates.schedule
+        self._fates = engine.fates
         self._blocked_producers = blocked_producers
         self._disk_full = disk_full
 
@@ -198,7 +199,10 @@ class Stalls:
         """Return why a queue does not move that has nothing to give, if all of it waits."""
         if not statistics.aside or statistics.delivering:
             return None
-        scheduled = self._schedule.waiting.count(queue.id)
+        scheduled = self._fates.schedule.waiting.count(queue.id)
+        unmovable = self._unmovable(queue)
+        if unmovable is not None:
+            return unmovable
         others = statistics.aside - scheduled
         parts = [f"{_counted(scheduled, 'message is', 'messages are')} scheduled for later"]
         if others > 0:
@@ -209,6 +213,21 @@ class Stalls:
             " and ".join(parts if scheduled else parts[1:]),
             f"wait, or `vespiary queue deliver-scheduled {queue.name}`; `vespiary browse "
             f"{queue.name} --scheduled` shows them",
+        )
+
+    def _unmovable(self, queue: Queue) -> Stall | None:
+        """Return the stall of a queue that has messages which cannot be moved elsewhere."""
+        mover, kept = self._fates.mover, self._fates.redelivery.kept.count(queue.id)
+        waiting, obstacle = mover.hindered(queue.id)
+        obstacle = obstacle or mover.obstacle(queue.id)
+        if not kept + waiting or obstacle is None:
+            return None
+        count = _counted(kept + waiting, "message", "messages")
+        after = "" if waiting else ", and waits to be delivered again"
+        if kept + waiting > 1:
+            after = after.replace("waits", "wait")
+        return Stall(
+            StallReason.UNMOVABLE, f"{count} cannot be moved{obstacle.text}{after}", obstacle.cure
         )
 
     def _why_unseen(self, queue: Queue, statistics: QueueStatistics) -> Stall | None:

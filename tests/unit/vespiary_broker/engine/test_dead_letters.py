@@ -137,7 +137,7 @@ def test_a_dead_letter_stays_where_it_is_however_often_it_is_delivered() -> None
     delays = []
     for _ in range(10):
         fail(rig, consumer, 1, times=1)
-        next_ms = rig.engine.fates.redelivery.delayed.next_ms
+        next_ms = rig.engine.fates.redelivery.next_ms
         if next_ms is not None:
             delays.append(next_ms - rig.now_ms)
             rig.now_ms = next_ms

@@ -11,13 +11,19 @@ import pytest
 from vespiary_broker.engine.address_memory import MemoryLimits
 from vespiary_broker.engine.addresses import Address
 from vespiary_broker.engine.core import AckMode
+from vespiary_broker.engine.moves import Reason
+from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.queues import Queue
+from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.stall_watch import StallWatch
 from vespiary_broker.engine.stalls import Stall, StallReason, Stalls
 from vespiary_broker.engine.subscriptions import close_subscription
+from vespiary_native.choice import open_core
 from vespiary_spec.errors import JournalFull
-from vespiary_spec.settings import AddressFullPolicy, AddressSettings, DiskFullPolicy
+from vespiary_spec.settings import AddressFullPolicy, AddressSettings, DiskFullPolicy, RoutingType
 from vespiary_testkit.engine_rig import FakeOutput, Rig, do, sequence_of
+from vespiary_testkit.memory_journal import MemoryJournal
+from vespiary_testkit.refusing_core import RefusingCore
 
 LOGGER = "vespiary_broker.engine.stall_watch"
 FULL_DISK = JournalFull("no journal file can be made", measured="91 %", allowed="90 %")
@@ -26,8 +32,16 @@ FULL_DISK = JournalFull("no journal file can be made", measured="91 %", allowed=
 class Watched:
     """An engine, what it says is stalled, and the watch over that."""
 
-    def __init__(self, settings: dict[str, Any] | None = None, **options: Any) -> None:
-        self.rig = Rig({"q": AddressSettings(**settings)} if settings else None, **options)
+    def __init__(
+        self,
+        settings: dict[str, Any] | None = None,
+        *,
+        out: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        given = {"q": settings, "out": out}.items()
+        matches = {name: AddressSettings(**values) for name, values in given if values}
+        self.rig = Rig(matches or None, **options)
         self.disk: JournalFull | None = None
         self.producers = 0
         self.stalls = Stalls(self.rig.engine, lambda _: self.producers, lambda: self.disk)
@@ -192,6 +206,108 @@ def test_dead_letters_say_how_they_go_back(name: str) -> None:
     )
     watched.send(queue=name)
     assert f"`vespiary queue retry {name}` moves them back" in queue_stall(watched, name).cure
+
+
+def set_aside(watched: Watched, reason: Reason, queue: str = "q") -> None:
+    """Have the messages of a queue leave it."""
+    core, found = watched.rig.core, watched.rig.registry.queues[queue]
+    if reason is Reason.DELIVERIES:
+        consumer = watched.rig.subscribe(watched.rig.output(), f"/queue/{queue}")
+        watched.rig.turns()
+        watched.rig.registry.returns.give_back(consumer, 1)
+    for view in core.look(found.id, 0, 100).messages:
+        assert core.set_aside(found.id, view.sequence)
+        watched.rig.engine.fates.mover.add(found, view.sequence, reason)
+    watched.rig.turns()
+
+
+def leaving(**options: Any) -> Watched:
+    """Return an engine with a message that is to leave its queue q for a place named out."""
+    places = {"dead_letter_address": "out", "expiry_address": "out"}
+    watched = Watched({**places, "max_delivery_attempts": 1}, **options)
+    do(watched.rig.registry.create_queue("out", "out", RoutingType.ANYCAST))
+    watched.send()
+    return watched
+
+
+@pytest.mark.parametrize("reason", [Reason.DELIVERIES, Reason.EXPIRED])
+@pytest.mark.parametrize("policy", [AddressFullPolicy.BLOCK, AddressFullPolicy.FAIL])
+def test_messages_whose_place_is_full(policy: AddressFullPolicy, reason: Reason) -> None:
+    watched = leaving(out=full(policy))
+    watched.send(2, queue="out")
+    watched.rig.engine.memory.refresh()
+    set_aside(watched, reason)
+    stall = queue_stall(watched, "q")
+    assert stall.reason is StallReason.UNMOVABLE
+    assert stall.text.startswith("1 message cannot be moved to out, which is full")
+    assert stall.cure.startswith("consume messages of out, raise its limit")
+
+
+@pytest.mark.parametrize("reason", [Reason.DELIVERIES, Reason.EXPIRED])
+def test_messages_that_the_core_does_not_take_elsewhere(reason: Reason) -> None:
+    core = RefusingCore(open_core(slabs_max=16, record_bytes_max=490 * 1024))
+    watched = leaving(journal=MemoryJournal(core, files=32))
+    core.failures["publish"] = lambda *_: ValueError("the test does not take it")
+    set_aside(watched, reason)
+    stall = queue_stall(watched, "q")
+    assert stall.reason is StallReason.UNMOVABLE
+    assert stall.text == (
+        "1 message cannot be moved to out: the test does not take it, and waits to be delivered "
+        "again"
+    )
+    del core.failures["publish"]
+    due_ms = watched.rig.engine.fates.redelivery.next_ms
+    assert due_ms is not None
+    watched.rig.now_ms = due_ms
+    watched.rig.turns()
+    again = StallReason.NO_CONSUMERS if reason is Reason.EXPIRED else None
+    assert watched.reason() is again, "it is delivered again"
+    if reason is Reason.EXPIRED:
+        set_aside(watched, reason)
+        assert watched.reason() is None
+
+
+def test_messages_whose_move_finds_no_room() -> None:
+    core = RefusingCore(open_core(slabs_max=16, record_bytes_max=490 * 1024))
+    watched = leaving(journal=MemoryJournal(core, files=32))
+    core.refusals["begin"] = 1000
+    set_aside(watched, Reason.EXPIRED)
+    stall = queue_stall(watched, "q")
+    assert stall.reason is StallReason.UNMOVABLE
+    assert "the journal has no room" in stall.text
+    assert "enlarge the volume" in stall.cure
+
+
+def test_a_dead_letter_that_nothing_else_takes() -> None:
+    watched = Watched({"dead_letter_address": "q", "max_delivery_attempts": 1})
+    watched.send()
+    set_aside(watched, Reason.DELIVERIES)
+    stall = queue_stall(watched, "q")
+    assert stall.reason is StallReason.UNMOVABLE
+    assert "no other address takes them" in stall.text
+    assert "set dead-letter-address" in stall.cure
+
+
+def test_expired_messages_whose_address_cannot_be_made() -> None:
+    watched = Watched({"expiry_address": "out"}, out={"auto_create_queues": False})
+    watched.send()
+    set_aside(watched, Reason.EXPIRED)
+    stall = queue_stall(watched, "q")
+    assert stall.reason is StallReason.UNMOVABLE
+    assert "cannot be made" in stall.text
+
+
+def test_messages_that_no_queue_of_their_place_takes() -> None:
+    watched = Watched({"dead_letter_address": "out", "max_delivery_attempts": 1})
+    traits = QueueTraits(selector=compile_filter("a = 1"))
+    create = watched.rig.registry.create_queue
+    do(create("picky", "out", RoutingType.MULTICAST, traits=traits))
+    watched.send()
+    set_aside(watched, Reason.DELIVERIES)
+    stall = queue_stall(watched, "q")
+    assert stall.reason is StallReason.UNMOVABLE
+    assert "to out: no queue there takes them" in stall.text
+    assert "give out a queue without a filter" in stall.cure
 
 
 def test_a_subscription_whose_client_is_away() -> None:
