@@ -396,6 +396,31 @@ def test_pages_that_cannot_be_read(tmp_path: Path, connect: Connect) -> None:
         check_shown(broker, "queues", "orders", "paged")
 
 
+def test_an_oldest_message_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    settings = (
+        "address-settings.#.max-size-bytes=256KiB",
+        "address-settings.#.page-size-bytes=128KiB",
+    )
+    with BrokerProcess(data, *settings) as broker:
+        send_numbered(broker.port(), "/queue/orders", range(900))
+        wait_for(lambda: call(broker, "GET", "/queues/orders")["paged"] > 400)
+    with BrokerProcess(data, *settings) as broker:
+        for page in data.glob("paging/*/*.page"):
+            content = bytearray(page.read_bytes())
+            content[9000] ^= 1
+            page.write_bytes(content)
+        for _ in range(3):
+            found = call(broker, "GET", "/queues/orders")
+            assert found["oldestAgeS"] is None
+            assert "`vespiary page verify`" in found["oldestDamage"]
+        call(broker, "GET", "/queues")
+        assert broker.log_text().count("the oldest message of a queue cannot be read") == 1
+        label = 'address="orders",queue="orders"'
+        assert metrics(broker)[f"vespiary_queue_oldest_message_damaged{{{label}}}"] == 1
+        assert "page verify" in run_command(broker, "queue", "show", "orders")
+
+
 def test_every_reason_has_a_metric_even_while_nothing_is_stalled(broker: BrokerProcess) -> None:
     found = get(broker, "/metrics")
     reasons = (

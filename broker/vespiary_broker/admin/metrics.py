@@ -476,6 +476,13 @@ def _stalls(scrape: Scrape) -> Iterator[Metric]:
             if queue.oldest_age_s is not None
         ],
     )
+    yield _labelled(
+        GaugeMetricFamily,
+        "queue_oldest_message_damaged",
+        "1 while the oldest message of the queue cannot be read: its page or file is damaged.",
+        ("address", "queue"),
+        [((queue.address, queue.name), 1.0) for queue in scrape.queues if queue.oldest_damage],
+    )
 
 
 def _journal(journal: records.Journal) -> Iterator[Metric]:

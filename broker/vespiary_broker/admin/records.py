@@ -186,6 +186,8 @@ class Queue(QueueKindShown, frozen=True):
         paged: Messages in pages.
         oldest_age_s: Seconds since its oldest message came; null if it has none. Where that message
             is not in memory it has to be read: a list reads for 16 queues, and others are null.
+        oldest_damage: Why the age is not known: the page or journal file of that message is
+            damaged. Empty: it is not.
         in_per_s: Messages that came in per second, in the last 5 s; null until that is known.
         out_per_s: Messages that left it per second (acknowledged, expired, moved, removed), in the
             last 5 s; null until that is known.
@@ -219,6 +221,7 @@ class Queue(QueueKindShown, frozen=True):
     scheduled: int
     paged: int
     oldest_age_s: float | None
+    oldest_damage: str
     in_per_s: float | None
     out_per_s: float | None
     added: int

@@ -7,7 +7,7 @@ own: engine and store have those. `BrokerApp` is the only heir; owner: the event
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -48,8 +48,10 @@ from vespiary_broker.server.password_checks import PasswordChecks
 from vespiary_broker.store.journal import Journal
 from vespiary_broker.store.owned import Ownership
 from vespiary_broker.store.paging.pager import Pager
-from vespiary_spec.errors import RemoteProtocolError, VespiaryError
+from vespiary_spec.errors import CorruptRecord, PageDamaged, RemoteProtocolError, VespiaryError
 from vespiary_spec.settings import RoutingType
+
+log = logging.getLogger(__name__)
 
 _READ_OLDEST_MAX: Final = 16
 """Reads of one request for messages that are not in memory: each may load 2 MiB."""
@@ -276,11 +278,23 @@ class Administration:
             queue = self.engine.registry.queues.get(name)
             if queue is None or not self.engine.oldest.find(queue).is_unread:
                 continue
-            with contextlib.suppress(VespiaryError):  # deleted, or damaged: nothing is known
-                self.engine.oldest.note(queue, await self.browsing.oldest_ms(queue))
+            await self._read_oldest(queue)
             reads += 1
             if reads == _READ_OLDEST_MAX:
                 return
+
+    async def _read_oldest(self, queue: Queue) -> None:
+        try:
+            self.engine.oldest.note(queue, await self.browsing.oldest_ms(queue))
+        except (CorruptRecord, PageDamaged) as error:
+            if queue.is_deleted:
+                return
+            damage = f"{error} `vespiary page verify` and `vespiary journal verify` list damage"
+            self.engine.oldest.note_damage(queue, damage)
+            what = "the oldest message of a queue cannot be read queue=%s: %s"
+            log.error(what, queue.name, damage)  # noqa: TRY400
+        except VespiaryError:
+            pass  # it was deleted meanwhile, or is tried again: nothing is known
 
     def queue_names(self) -> list[str]:
         """Return the names of all queues, sorted."""

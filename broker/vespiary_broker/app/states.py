@@ -104,6 +104,7 @@ class QueueState(QueueKind):
         scheduled: Messages that wait for the time for which they were sent.
         paged: Messages in pages.
         oldest_age_s: Seconds since its oldest message came; None: it has none, or it was not read.
+        oldest_damage: Why its oldest message cannot be read; empty: it can.
         in_per_s: Messages that came in per second, lately; None: not known yet.
         out_per_s: Messages that left it per second, lately; None: not known yet.
         added: Messages that ever came in since the start.
@@ -139,6 +140,7 @@ class QueueState(QueueKind):
     scheduled: int
     paged: int = 0
     oldest_age_s: float | None = None
+    oldest_damage: str = ""
     in_per_s: float | None = None
     out_per_s: float | None = None
     added: int
@@ -319,6 +321,7 @@ def queue_state(engine: Engine, queue: Queue, stalls: Stalls | None = None) -> Q
     """
     counters = engine.core.queue_statistics(queue.id)
     rates = engine.rates.of(queue)
+    oldest = engine.oldest.find(queue)
     settings = engine.registry.settings_for(queue.address.name)
     return QueueState(
         id=queue.id,
@@ -345,7 +348,8 @@ def queue_state(engine: Engine, queue: Queue, stalls: Stalls | None = None) -> Q
         aside=counters.aside,
         scheduled=engine.fates.schedule.waiting.count(queue.id),
         paged=counters.paged,
-        oldest_age_s=_oldest_age_s(engine, queue),
+        oldest_age_s=_age_s(engine, oldest.time_ms),
+        oldest_damage=oldest.damage,
         in_per_s=None if rates is None else rates.in_per_s,
         out_per_s=None if rates is None else rates.out_per_s,
         added=counters.added - queue.departed(CHANGED),
@@ -365,9 +369,8 @@ def _messages(engine: Engine, queue: Queue) -> int:
     return in_memory + counters.paged + counters.tail - counters.available
 
 
-def _oldest_age_s(engine: Engine, queue: Queue) -> float | None:
-    """Return the age of a queue's oldest message; None: it has none, or it was not read."""
-    time_ms = engine.oldest.find(queue).time_ms
+def _age_s(engine: Engine, time_ms: int) -> float | None:
+    """Return the age of what came at a time, in milliseconds since 1970; None: 0 was given."""
     return max(engine.fates.clock_ms() - time_ms, 0) / 1000 if time_ms else None
 
 

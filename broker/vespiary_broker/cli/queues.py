@@ -57,8 +57,8 @@ def list_queues(api_url: str, password_file: Path | None, is_json: bool) -> None
     """List all queues.
 
     State is `idle` (no messages), `running`, or why it is not moving; `queue show` and `status` say
-    what to do. Unmovable is how often messages could not be moved elsewhere since the start. Oldest is
-    the age of the oldest message; in/s and out/s are messages a second in the last 5 s.
+    what to do. Unmovable is how often messages could not be moved since the start. Oldest is the
+    age of the oldest message; in/s and out/s are messages a second in the last 5 s.
     """
     found = list(ApiClient(api_url, password_file).items("/queues"))
     show_all(found if is_json else _shown(found), _QUEUE_COLUMNS, is_json)

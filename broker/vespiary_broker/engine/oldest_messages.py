@@ -25,10 +25,12 @@ class Oldest(NamedTuple):
     Attributes:
         time_ms: When it came, in milliseconds since 1970; 0: there is none, or it is not known.
         is_unread: Whether it is stored where only a read can tell.
+        damage: Why it cannot be read; empty: it can.
     """
 
     time_ms: int = 0
     is_unread: bool = False
+    damage: str = ""
 
 
 class OldestMessages:
@@ -40,7 +42,7 @@ class OldestMessages:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._known: dict[int, tuple[_Place, int]] = {}
+        self._known: dict[int, tuple[_Place, Oldest]] = {}
 
     def find(self, queue: Queue) -> Oldest:
         """Return what is known of the oldest message that is live and durable."""
@@ -48,7 +50,7 @@ class OldestMessages:
         if found.is_unread:
             known = self._known.get(queue.id)
             if known is not None and known[0] == place:
-                return Oldest(known[1])
+                return known[1]
         return found
 
     def note(self, queue: Queue, time_ms: int) -> None:
@@ -58,11 +60,23 @@ class OldestMessages:
             queue: The queue, in the turn of the loop in which the message was found.
             time_ms: In milliseconds since 1970.
         """
+        self._note(queue, Oldest(time_ms))
+
+    def note_damage(self, queue: Queue, damage: str) -> None:
+        """Take note that the oldest message of a queue cannot be read, so that nobody tries again.
+
+        Args:
+            queue: The queue.
+            damage: Why, and what to do.
+        """
+        self._note(queue, Oldest(damage=damage))
+
+    def _note(self, queue: Queue, oldest: Oldest) -> None:
         found, place = self._look(queue)
         if found.is_unread:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
-            self._known[queue.id] = place, time_ms
+            self._known[queue.id] = place, oldest
 
     def _look(self, queue: Queue) -> tuple[Oldest, _Place]:
         look = self._core.look(queue.id, 0, 1, everything=True)
