@@ -25,14 +25,11 @@ from benchmarks import machine
 from benchmarks.broker import RunningBroker, running_broker
 from benchmarks.protocols import hostile
 from vespiary_codec.wire.amqp import (
-    Attach,
     Begin,
-    Flow,
     Frame,
     Layer,
     Open,
     Source,
-    Target,
     encode_frame,
     protocol_header,
 )
@@ -187,19 +184,7 @@ def _attach(selector: str, handle: int, *, is_browsing: bool = False) -> bytes:
     described = Described(Symbol("apache.org:selector-filter:string"), selector)
     mode = Symbol("copy") if is_browsing else None
     source = Source(address="/queue/a", filter={Symbol("s"): described}, distribution_mode=mode)
-    attach = Attach(
-        name=f"link-{handle}", handle=UInt(handle), role=True, source=source, target=Target()
-    )
-    flow = Flow(
-        next_incoming_id=UInt(0),
-        incoming_window=UInt(2**20),
-        next_outgoing_id=UInt(0),
-        outgoing_window=UInt(2**20),
-        handle=UInt(handle),
-        delivery_count=UInt(0),
-        link_credit=UInt(1000),
-    )
-    return encode_frame(Frame(0, attach)) + encode_frame(Frame(0, flow))
+    return hostile.amqp_attach(source, handle, 1000)
 
 
 def _amqp(broker: RunningBroker, number: int, frames: bytes) -> socket.socket:

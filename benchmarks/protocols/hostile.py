@@ -183,13 +183,16 @@ def _amqp_login(name: str) -> bytes:
     return protocol_header(Layer.AMQP) + b"".join(encode_frame(frame) for frame in frames)
 
 
-def _amqp_attach(address: str, handle: int) -> bytes:
+def amqp_attach(source: Source, handle: int, credit: int) -> bytes:
+    """Return what attaches a receiver, and asks for messages.
+
+    Args:
+        source: What it receives from.
+        handle: Number of the link; it names it too.
+        credit: Messages that it asks for.
+    """
     attach = Attach(
-        name=f"link-{handle}",
-        handle=UInt(handle),
-        role=True,
-        source=Source(address=address),
-        target=Target(),
+        name=f"link-{handle}", handle=UInt(handle), role=True, source=source, target=Target()
     )
     flow = Flow(
         next_incoming_id=UInt(0),
@@ -198,7 +201,7 @@ def _amqp_attach(address: str, handle: int) -> bytes:
         outgoing_window=UInt(2**20),
         handle=UInt(handle),
         delivery_count=UInt(0),
-        link_credit=UInt(100_000),
+        link_credit=UInt(credit),
     )
     return encode_frame(Frame(0, attach)) + encode_frame(Frame(0, flow))
 
@@ -219,7 +222,7 @@ def subscription(protocol: str, address: str, number: int) -> bytes:
     if protocol == "MQTT":
         packet_id = (number % 65_535 + 1).to_bytes(2, "big")
         return _mqtt_packet(0x82, packet_id + _text(address) + b"\1")
-    return _amqp_attach(f"/topic/{address}", number)
+    return amqp_attach(Source(address=f"/topic/{address}"), number, 100_000)
 
 
 def beginning(protocol: str) -> bytes:
