@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -266,7 +267,69 @@ def test_services_and_objects_of_other_projects(
     monitor = found(cluster, "podmonitors.monitoring.coreos.com", "orders", namespace)
     assert monitor["spec"]["podMetricsEndpoints"][0]["port"] == "http"
 
+    serve_probes_apart(cluster, namespace, document)
     take_back(cluster, namespace, document)
+
+
+def serve_probes_apart(
+    cluster: KubernetesCluster, namespace: str, document: dict[str, Any]
+) -> None:
+    """Metrics and probes get a port of their own, and another one, each by a restart."""
+    document["spec"]["metrics"] = {"podMonitor": {}}  # Prometheus needs no login there
+    for number in (8162, 8163):
+        pod = found(cluster, "pod", "orders-0", namespace)["metadata"]["uid"]
+        document["spec"]["admin"] = {"probePort": number}
+        cluster.apply(document, namespace)
+        generation = cluster.broker("orders", namespace)["metadata"]["generation"]
+        cluster.wait_for_condition(
+            "orders", namespace, "ConfigApplied", "True", generation=generation
+        )
+        cluster.wait_until_ready("orders", namespace, without={pod})
+        look_at_probes(cluster, namespace, number)
+    (endpoint,) = found(cluster, "podmonitors.monitoring.coreos.com", "orders", namespace)["spec"][
+        "podMetricsEndpoints"
+    ]
+    assert endpoint["port"] == "probes"
+    assert "basicAuth" not in endpoint
+
+
+def look_at_probes(cluster: KubernetesCluster, namespace: str, number: int) -> None:
+    """Kubelet and Prometheus are led to the port, which answers them alone; no Service is."""
+    pod = found(cluster, "pod", "orders-0", namespace)
+    (main,) = pod["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in main["ports"]}
+    assert (ports["http"], ports["probes"]) == (8161, number)
+    for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert main[kind]["httpGet"]["port"] == "probes"
+    assert pod["metadata"]["annotations"]["prometheus.io/port"] == str(number)
+    for name in ("orders", "orders-headless"):
+        served = found(cluster, "service", name, namespace)["spec"]["ports"]
+        assert number not in {port["targetPort"] for port in served}
+    with cluster.forwarded("pod/orders-0", number, namespace) as local:
+        for path, status, part in (
+            ("/healthz", 200, ""),
+            ("/readyz", 200, ""),
+            ("/metrics", 200, "vespiary_messages_in_total"),
+            ("/api/v1/brokers", 404, ""),
+            ("/", 404, ""),
+            ("/ws", 404, ""),
+        ):
+            answer = answer_of(local, path)
+            assert answer[0] == status, f"{path}: {answer}"
+            assert part in answer[1]
+    with cluster.forwarded("pod/orders-0", 8161, namespace) as local:
+        assert answer_of(local, "/metrics")[0] == 401, "as before, to users alone"
+
+
+def answer_of(port: int, path: str) -> tuple[int, str]:
+    """Return status and body of an answer to somebody without a login."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
 
 
 def take_back(cluster: KubernetesCluster, namespace: str, document: dict[str, Any]) -> None:

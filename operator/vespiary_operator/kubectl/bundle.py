@@ -108,9 +108,10 @@ class Collection:
                 ending = "-previous" if previous == "true" else ""
                 text = redaction.text(data.decode("utf-8", "replace"))
                 yield f"logs/{name}-{container['name']}{ending}.log", text.encode()
-        port = _http_port(spec)
+        scheme, port = _metrics_port(spec)
         if port:
-            proxy = path_of(kinds.POD, self._api.namespace, f"{name}:{port}", "proxy")
+            place = f"{scheme}{name}:{port}"
+            proxy = path_of(kinds.POD, self._api.namespace, place, "proxy")
             try:
                 data = self._api.get(f"{proxy}/metrics", "*/*")
             except AccessError as error:
@@ -122,13 +123,18 @@ class Collection:
                 )
 
 
-def _http_port(spec: dict[str, Any]) -> int:
-    """Return the port of a broker's HTTP listener; 0 if it names none."""
+def _metrics_port(spec: dict[str, Any]) -> tuple[str, int]:
+    """Return the port of a broker's metrics, which is that of its probes; 0 if it names none.
+
+    Before it stands what the API server's proxy takes in front of the pod's name: `https:` for TLS.
+    """
     for container in spec.get("containers") or ():
+        asked = (container.get("readinessProbe") or {}).get("httpGet") or {}
+        scheme = "https:" if asked.get("scheme") == "HTTPS" else ""
         for port in container.get("ports") or ():
-            if port.get("name") in ("http", "admin"):
-                return int(port["containerPort"])
-    return 0
+            if asked and port.get("name") == asked.get("port"):
+                return scheme, int(port["containerPort"])
+    return "", 0
 
 
 def write(api: Api, target: Path, broker: str = "") -> list[str]:

@@ -217,12 +217,29 @@ def test_what_is_no_secret_is_left() -> None:
     assert redaction.text(line) == line
 
 
-def test_a_bundle_has_everything_but_secrets(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("probe", "place"),
+    [
+        ({"port": "http", "scheme": "HTTP"}, "orders-0:8161"),
+        ({"port": "http", "scheme": "HTTPS"}, "https:orders-0:8161"),
+        ({"port": "probes", "scheme": "HTTP"}, "orders-0:8162"),  # without a login
+    ],
+)
+def test_a_bundle_has_everything_but_secrets(
+    tmp_path: Path, probe: dict[str, str], place: str
+) -> None:
     pod = {
         "metadata": {"name": "orders-0"},
         "spec": {
             "containers": [
-                {"name": "broker", "ports": [{"name": "http", "containerPort": 8161}]},
+                {
+                    "name": "broker",
+                    "ports": [
+                        {"name": "http", "containerPort": 8161},
+                        {"name": "probes", "containerPort": 8162},
+                    ],
+                    "readinessProbe": {"httpGet": {"path": "/readyz", **probe}},
+                },
             ],
         },
     }
@@ -237,7 +254,7 @@ def test_a_bundle_has_everything_but_secrets(tmp_path: Path) -> None:
             f"{base}/secrets": {"items": [{"metadata": {"name": "orders-credentials"}}]},
             f"{base}/events": {"items": [{"message": LINES[0]}]},
             f"{base}/pods/orders-0/log": "\n".join(LINES).encode(),
-            f"{base}/pods/orders-0:8161/proxy/metrics": b"vespiary_up 1\n",
+            f"{base}/pods/{place}/proxy/metrics": b"vespiary_up 1\n",
         }
     )
     target = tmp_path / "bundle.tar.gz"
