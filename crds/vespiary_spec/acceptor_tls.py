@@ -14,6 +14,9 @@ from vespiary_spec.model import Change, setting
 SERVER_NAME_PATTERN = r"^(\*\.)?[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_])?$"
 """Names of servers, of which the first part may be `*`."""
 
+HTTP_CERTIFICATE = "http"
+"""What the certificate of `admin.tls` is called where those of acceptors have their names."""
+
 
 class SniCertificate(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A certificate for clients that ask for a server by its name."""

@@ -12,9 +12,9 @@ from vespiary_spec.scheduling import Part
 
 
 class CertificateStatus(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The certificate of one acceptor, as its Secret has it."""
+    """The certificate of one acceptor or of the HTTP port, as its Secret has it."""
 
-    acceptor: Annotated[str, setting("Name of the acceptor.")]
+    acceptor: Annotated[str, setting("Name of the acceptor; `http` for `admin.tls`.")]
     secret_name: Annotated[str, setting("Secret that it comes from.")]
     subject: Annotated[str, setting("Whose it is.")] = ""
     not_after: Annotated[str, setting("When it ends, RFC 3339.")] = ""

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import inspect
 
 from vespiary_spec import limits
+from vespiary_spec.acceptor_tls import HTTP_CERTIFICATE
 from vespiary_spec.address_checks import check_address_settings, check_queue_kind
 from vespiary_spec.conversion import convert, refusal, to_plain, usable_fields
 from vespiary_spec.errors import ConfigError, UnreadableConfig
@@ -27,7 +28,13 @@ from vespiary_spec.object_metadata import check_metadata
 from vespiary_spec.per_broker import PerBroker
 from vespiary_spec.pod_checks import check_pods
 from vespiary_spec.regular_files import read_regular
-from vespiary_spec.resources import Broker, BrokerAcceptor, TlsSecret
+from vespiary_spec.resources import (
+    ADMIN_CLIENT_CERTIFICATE_TEXT,
+    Broker,
+    BrokerAcceptor,
+    BrokerAdmin,
+    TlsSecret,
+)
 from vespiary_spec.security_checks import check_anonymous_role, check_security_settings
 from vespiary_spec.service_checks import check_services
 from vespiary_spec.settings import (
@@ -310,6 +317,14 @@ def check(configuration: Configuration, spelling: Spelling = Spelling.KEBAB) -> 
                 f"`{listeners[place]}` listens there already", path=f"{path}.port", value=place[1]
             )
         listeners[place] = acceptor.name
+        if admin.tls is not None and acceptor.name == HTTP_CERTIFICATE:
+            raise ConfigError(
+                "with admin.tls this is the name of the HTTP port's certificate, in the metrics "
+                "and elsewhere",
+                path=f"{path}.name",
+                value=acceptor.name,
+                cure="give the acceptor another name",
+            )
         if Protocol.STOMP in acceptor.protocols:
             _check_stomp(acceptor, configuration, path, spelling)
         if acceptor.tls is not None:
@@ -507,7 +522,7 @@ def from_broker(
     configuration = Configuration(
         **settings,
         acceptors=tuple(_pod_acceptor(a, spec.tls, host, tls_root) for a in acceptors),
-        admin=Admin(host=host, port=spec.admin.port, probe_port=spec.admin.probe_port),
+        admin=_pod_admin(spec.admin, host, tls_root),
         security=Security(
             users_file=users_file,
             allow_anonymous_on_loopback=False,
@@ -594,20 +609,31 @@ def dump_plain(plain: Mapping[str, Any]) -> str:
     return yaml_text.dump(dict(plain))
 
 
+def _pod_admin(admin: BrokerAdmin, host: str, tls_root: str) -> Admin:
+    if admin.tls is not None and admin.tls.require_client_certificate:
+        raise ConfigError(
+            ADMIN_CLIENT_CERTIFICATE_TEXT, path="spec.admin.tls.requireClientCertificate"
+        )
+    tls = None if admin.tls is None else _pod_tls(admin.tls, tls_root)
+    return Admin(host=host, port=admin.port, probe_port=admin.probe_port, tls=tls)
+
+
+def _pod_tls(secret: TlsSecret, tls_root: str) -> AcceptorTls:
+    folder = f"{tls_root}/{secret.secret_name}"
+    return AcceptorTls(
+        certificate=f"{folder}/tls.crt",
+        key=f"{folder}/tls.key",
+        client_ca=f"{folder}/ca.crt" if secret.needs_authorities else None,
+        want_client_auth=secret.needs_authorities and not secret.require_client_certificate,
+        certificate_users=secret.certificate_users,
+    )
+
+
 def _pod_acceptor(
     acceptor: BrokerAcceptor | Acceptor, shared: TlsSecret | None, host: str, tls_root: str
 ) -> Acceptor:
     secret = acceptor.tls if isinstance(acceptor.tls, TlsSecret) else shared
-    tls = None
-    if secret is not None:
-        folder = f"{tls_root}/{secret.secret_name}"
-        tls = AcceptorTls(
-            certificate=f"{folder}/tls.crt",
-            key=f"{folder}/tls.key",
-            client_ca=f"{folder}/ca.crt" if secret.needs_authorities else None,
-            want_client_auth=secret.needs_authorities and not secret.require_client_certificate,
-            certificate_users=secret.certificate_users,
-        )
+    tls = None if secret is None else _pod_tls(secret, tls_root)
     own = {
         field.name: getattr(acceptor, field.name)
         for field in fields_of(Acceptor)
@@ -620,4 +646,6 @@ def tls_secrets(broker: Broker) -> tuple[str, ...]:
     """Return the names of the Secrets that a Broker's pods need below `TLS_ROOT`, sorted."""
     names = {broker.spec.tls.secret_name} if broker.spec.tls else set()
     names |= {acceptor.tls.secret_name for acceptor in broker.spec.acceptors or () if acceptor.tls}
+    if broker.spec.admin.tls is not None:
+        names.add(broker.spec.admin.tls.secret_name)
     return tuple(sorted(names))

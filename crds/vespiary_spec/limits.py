@@ -73,3 +73,6 @@ PORT_HTTP = 8161
 API_GROUP = "vespiary.dev"
 API_VERSION = "v1beta1"
 """Group and version of every resource."""
+
+AUTHORITIES_CHARACTERS_MAX = 48 * 1024
+"""Most characters of the certificates that a broker which is drained is to trust."""

@@ -48,10 +48,6 @@ NOT_YET: dict[str, dict[str, str]] = {
         "stomp-min-large-message-size": "a limit by acceptor (`min-large-message-size` works)",
         "connection-ttl": "another time to live than the heart-beats'",
     },
-    "BrokerAdmin": {
-        "tls": "TLS on the HTTP listener of a Broker, which the operator and other brokers call in "
-        "clear (a broker without an operator has admin.tls)"
-    },
     "BrokerSpec": {
         "backup": "backups",
         "restore": "restoring from backups",

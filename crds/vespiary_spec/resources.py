@@ -177,6 +177,12 @@ class BrokerAcceptor(AcceptorBase, frozen=True, kw_only=True, rename="camel", om
     ] = None
 
 
+ADMIN_CLIENT_CERTIFICATE_TEXT = (
+    "the operator has no client certificate to show at the HTTP port; set requestClientCertificate "
+    "instead, which lets clients in that log in by password"
+)
+
+
 class BrokerAdmin(Part, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The HTTP listener of every pod: API, metrics, probes."""
 
@@ -189,6 +195,21 @@ class BrokerAdmin(Part, frozen=True, kw_only=True, rename="camel", omit_defaults
             minimum=1,
             maximum=65535,
             default_text="no such port: they ask `port`",
+        ),
+    ] = None
+    tls: Annotated[
+        TlsSecret | None,
+        setting(
+            "TLS of `port`, which then speaks nothing else; `probePort` always speaks in clear. "
+            "The operator and brokers that are drained look at the certificate before they log in "
+            "there.",
+            rules=(
+                (
+                    "!has(self.requireClientCertificate) || !self.requireClientCertificate",
+                    ADMIN_CLIENT_CERTIFICATE_TEXT,
+                ),
+            ),
+            default_text="none; `spec.tls` is for acceptors alone",
         ),
     ] = None
 

@@ -71,6 +71,13 @@ def check_services(spec: BrokerSpec) -> None:
                 path="spec.metrics.podMonitor.credentialsSecretName",
                 cure="name a Secret with a user's name and password, or set spec.admin.probePort",
             )
+        if spec.admin.tls is not None and spec.admin.probe_port is None:
+            raise ConfigError(
+                "Prometheus calls pods by their addresses, which are not in the certificate of "
+                "spec.admin.tls",
+                path="spec.metrics.podMonitor",
+                cure="set spec.admin.probePort, which has the metrics in clear and nothing else",
+            )
 
 
 def _check_options(options: ServiceOptions, path: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vespiary_operator import pods
+from vespiary_operator.admin_ports import Trust
 from vespiary_operator.pods import Pod
 
 
@@ -19,10 +20,12 @@ class StartDrain:
     Attributes:
         pod: Its pod.
         target: URL of the broker that takes them.
+        trust: Which certificate that one has to show; None: it speaks in clear.
     """
 
     pod: Pod
     target: str
+    trust: Trust | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

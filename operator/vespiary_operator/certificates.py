@@ -1,4 +1,4 @@
-"""Certificates of the acceptors: what their Secrets hold, and until when it is good.
+"""Certificates of acceptors and of the HTTP port: what their Secrets hold, and until when.
 
 Owns: the condition CertificateValid and the status of each certificate. A Secret is read by the
 name that the Broker gives it; its key is looked at to see that it fits, and never kept.
@@ -23,9 +23,11 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from vespiary_operator.admin_ports import host_of
 from vespiary_operator.builders import services
 from vespiary_operator.conditions import FALSE, TRUE, Finding
 from vespiary_operator.observation import Observed
+from vespiary_spec.acceptor_tls import HTTP_CERTIFICATE
 from vespiary_spec.certificate_status import CertificateStatus
 from vespiary_spec.resources import Broker
 
@@ -51,22 +53,31 @@ class Found:
 
 
 def acceptors(broker: Broker) -> dict[str, tuple[str, bool]]:
-    """Return the Secret of each acceptor with TLS, and whether clients are asked for one."""
+    """Return the Secret of each acceptor with TLS, and whether clients are asked for one.
+
+    The HTTP port is among them as `http`, if it speaks TLS.
+    """
     found = {}
     for name, _, acceptor in services.acceptor_ports(broker):
         secret = getattr(acceptor, "tls", None) or broker.spec.tls
         if secret is not None:
             found[name] = (secret.secret_name, secret.needs_authorities)
+    admin = broker.spec.admin.tls
+    if admin is not None:
+        found[HTTP_CERTIFICATE] = (admin.secret_name, admin.needs_authorities)
     return found
 
 
-def look(secret: Mapping[str, Any] | None, name: str, *, needs_authorities: bool) -> Found:
+def look(
+    secret: Mapping[str, Any] | None, name: str, *, needs_authorities: bool, needs_host: bool
+) -> Found:
     """Look at what a Secret holds.
 
     Args:
         secret: The Secret; None if it is not there.
         name: Its name, for sentences.
         needs_authorities: Whether clients are asked for a certificate of its `ca.crt`.
+        needs_host: Whether the operator and other brokers look at the certificate.
     """
     cure = f"Put a certificate and its key into it (`kubectl create secret tls {name} ...`)."
     if secret is None:
@@ -101,6 +112,11 @@ def look(secret: Mapping[str, Any] | None, name: str, *, needs_authorities: bool
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if key.public_key().public_bytes(*form) != certificate.public_key().public_bytes(*form):
         return Found(problem=f"tls.key of the Secret {name} is not the key of its tls.crt. {cure}")
+    if needs_host and not host_of(certificate):
+        return Found(
+            problem=f"tls.crt of the Secret {name} is for no host, so the operator cannot tell "
+            "whose it is. Issue one with the name of the Service among its subjectAltNames."
+        )
     return Found(
         fingerprint=certificate.fingerprint(SHA256()).hex(),
         subject=certificate.subject.rfc4514_string()[:200],
@@ -113,7 +129,12 @@ def found_by_acceptor(observed: Observed) -> dict[str, tuple[str, Found]]:
     return {
         acceptor: (
             secret,
-            look(observed.tls_secrets.get(secret), secret, needs_authorities=is_mutual),
+            look(
+                observed.tls_secrets.get(secret),
+                secret,
+                needs_authorities=is_mutual,
+                needs_host=acceptor == HTTP_CERTIFICATE,
+            ),
         )
         for acceptor, (secret, is_mutual) in acceptors(observed.broker).items()
     }
@@ -138,7 +159,8 @@ def unusable(observed: Observed) -> Finding | None:
     """Return which Secret keeps brokers from being started, or will; None if none does."""
     for acceptor, (_, found) in found_by_acceptor(observed).items():
         if found.problem:
-            return FALSE, "SecretUnusable", f"Acceptor {acceptor}: {found.problem}"
+            place = _place(acceptor)
+            return FALSE, "SecretUnusable", f"{place[0].upper()}{place[1:]}: {found.problem}"
     return None
 
 
@@ -151,26 +173,32 @@ def valid(observed: Observed, *, now: str) -> Finding:
     """
     everything = found_by_acceptor(observed)
     if not everything:
-        return TRUE, "NoTls", "No acceptor speaks TLS."
+        return TRUE, "NoTls", "Neither an acceptor nor the HTTP port speaks TLS."
     wrong = unusable(observed)
     if wrong is not None:
         return wrong
     for pod, answer in sorted(observed.answers.items()):
         told = answer.configuration
         for acceptor, sentence in (told.certificates_refused if told else {}).items():
-            return FALSE, "Refused", f"{pod} refuses the certificate of {acceptor}: {sentence}"
+            said = f"{pod} refuses the certificate of the {_place(acceptor)}"
+            return FALSE, "Refused", f"{said}: {sentence}"
     moment = datetime.datetime.fromisoformat(now)
     first = min(everything, key=lambda name: everything[name][1].not_after or moment)
     secret, found = everything[first]
     assert found.not_after is not None
     end = _shown(found.not_after)
-    said = f"certificate of the acceptor {first} (Secret {secret})"
+    said = f"certificate of the {_place(first)} (Secret {secret})"
     if found.not_after <= moment:
         return FALSE, "Expired", f"The {said} ended at {end}. Renew it in the Secret."
     days = (found.not_after - moment).days
     if found.not_after - moment < WARNING:
         return TRUE, "ExpiresSoon", f"The {said} ends at {end}, in {days} days. Renew it."
     return TRUE, "Valid", f"The first to end is the {said}, at {end}."
+
+
+def _place(acceptor: str) -> str:
+    """Return what a certificate is of, for a sentence."""
+    return "HTTP port" if acceptor == HTTP_CERTIFICATE else f"acceptor {acceptor}"
 
 
 def _shown(moment: datetime.datetime) -> str:

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from vespiary_operator import names, pods, scaling
+from vespiary_operator.admin_ports import admin_port
 from vespiary_operator.broker_calls import BrokerCall, EndDrain, StartDrain
 from vespiary_operator.builders.pod_template import volumes_of
 from vespiary_operator.observation import Observed
 from vespiary_operator.pods import Pod
 from vespiary_operator.scaling import Scale
-from vespiary_spec.resources import Broker
 from vespiary_spec.scale_down import ScaleDownRecord
 from vespiary_spec.status import Operation
 
@@ -143,7 +143,9 @@ def _look(observed: Observed, leaving: int) -> _Look:
         said = f" {answer.reason}" if answer.reason else ""
         return _Look(
             sentence=f"{name} is drained into {receiver}: {answer.moved} messages moved, "
-            f"{answer.messages_left} left.{said}"
+            f"{answer.messages_left} left.{said}",
+            # It does not get through: it is told what the receiver's certificate is now.
+            calls=_start(observed, pod, leaving) if answer.reason else (),
         )
     if not observed.credentials.admin_password:
         return _waits(
@@ -153,11 +155,31 @@ def _look(observed: Observed, leaving: int) -> _Look:
     to = _pod(observed, leaving % broker.spec.replicas)
     if to is None or not pods.is_ready(to):
         return _waits(f"{name} waits for {receiver}, which is to take its messages, to be ready.")
-    call = StartDrain(pod=pod, target=url_of(broker, receiver))
+    calls = _start(observed, pod, leaving)
+    if not calls:
+        return _waits(
+            f"{name} waits for {receiver}, whose certificate cannot be known: see the condition "
+            "CertificateValid. If spec.admin.tls named another Secret before, it waits for the "
+            "restart with the new one."
+        )
     if answer.phase == "failed":
         said = answer.reason or "its log says why"
-        return _Look(sentence=f"{name}: {said}", problem=f"{name}: {said}", calls=(call,))
-    return _Look(sentence=f"{name} is about to be drained into {receiver}.", calls=(call,))
+        return _Look(sentence=f"{name}: {said}", problem=f"{name}: {said}", calls=calls)
+    return _Look(sentence=f"{name} is about to be drained into {receiver}.", calls=calls)
+
+
+def _start(observed: Observed, pod: Pod, leaving: int) -> tuple[BrokerCall, ...]:
+    """Return what begins the drain of a broker, or renews what it is told; nothing if it can't."""
+    broker = observed.broker
+    to = _pod(observed, leaving % broker.spec.replicas)
+    port = None if to is None else admin_port(broker, to, observed.tls_secrets)
+    if to is None or port is None:
+        return ()
+    scheme = "http" if port.trust is None else "https"
+    host = f"{pods.name(to)}.{names.headless_service(broker.metadata.name)}"
+    # By a name that outlives the pod.
+    target = f"{scheme}://{host}.{broker.metadata.namespace}.svc:{port.number}"
+    return (StartDrain(pod=pod, target=target, trust=port.trust),)
 
 
 def _waits(sentence: str) -> _Look:
@@ -189,10 +211,3 @@ def _never_had_data(observed: Observed, ordinal: int) -> bool:
         for volume in volumes_of(broker)
     )
     return not any((claim.get("spec") or {}).get("volumeName") for claim in claims if claim)
-
-
-def url_of(broker: Broker, pod: str) -> str:
-    """Return the URL of a pod's HTTP listener, by a name that outlives the pod."""
-    headless = names.headless_service(broker.metadata.name)
-    host = f"{pod}.{headless}.{broker.metadata.namespace}.svc"
-    return f"http://{host}:{broker.spec.admin.port}"

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vespiary_operator import adoption, certificates, kinds, maintenance, names, pods
+from vespiary_operator import admin_ports, adoption, certificates, kinds, maintenance, names, pods
 from vespiary_operator.actions import Action, Apply, Block
 from vespiary_operator.builders import settings_map
 from vespiary_operator.builders.pod_template import LIVE_PATH, own_path
@@ -172,7 +172,13 @@ def _taken(observed: Observed, pod: Pod) -> Finding | None:
             f"`{names.ADMIN_USER}`. Changes reach them within about a minute all the same.",
         )
     if answer is None or answer.configuration is None:
-        return UNKNOWN, "NotReported", f"{name} does not say what it runs with."
+        secret = "" if answer is not None else admin_ports.tls_secret(pod)
+        said = (
+            f" It is asked only if its HTTP port shows a certificate that belongs to the Secret "
+            f"{secret}; a changed one reaches it within about a minute."
+        )
+        sentence = f"{name} does not say what it runs with.{said if secret else ''}"
+        return UNKNOWN, "NotReported", sentence
     told = answer.configuration
     refused = told.refused or told.users_refused
     what = missing(observed, told, pods.ordinal(pod))

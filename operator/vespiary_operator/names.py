@@ -41,6 +41,9 @@ ANNOTATION_MOUNTED = "vespiary.dev/mounted"
 """On broker pods: digest of what their mounted files should hold; the change makes the kubelet
 bring the files up to date at once."""
 
+ANNOTATION_ADMIN_TLS = "vespiary.dev/admin-tls"
+"""On broker pods whose HTTP port speaks TLS: the Secret with its certificate."""
+
 COMPONENT_BROKER = "broker"
 COMPONENT_TUNING = "node-tuning"
 COMPONENT_UPGRADE_CHECK = "upgrade-check"

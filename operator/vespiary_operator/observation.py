@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from vespiary_operator.admin_ports import AdminPort
 from vespiary_operator.broker_calls import DrainAnswer
 from vespiary_operator.kinds import Kind
 from vespiary_spec.resources import Broker
@@ -41,10 +42,10 @@ class Reader(Protocol):
 class BrokerReader(Protocol):
     """What running brokers are asked."""
 
-    async def answer(self, pod: Object, port: int, password: str) -> BrokerAnswer | None:
+    async def answer(self, pod: Object, port: AdminPort, password: str) -> BrokerAnswer | None:
         """Return what a broker says about itself; None if it cannot be asked."""
 
-    async def drain_answer(self, pod: Object, port: int, password: str) -> DrainAnswer | None:
+    async def drain_answer(self, pod: Object, port: AdminPort, password: str) -> DrainAnswer | None:
         """Return what a broker says of its drain; None if it cannot be asked."""
 
 

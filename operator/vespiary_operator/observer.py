@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from vespiary_operator import broker_services, integrations, kinds, names, pods, scaling, users
+from vespiary_operator.admin_ports import AdminPort, admin_port
 from vespiary_operator.broker_calls import DrainAnswer
 from vespiary_operator.builders import compatibility_pod
 from vespiary_operator.builders.pod_template import volumes_of
@@ -31,6 +32,9 @@ from vespiary_spec.errors import ConfigError
 from vespiary_spec.resources import Auth, Broker
 
 T = TypeVar("T")
+
+Ports = Mapping[str, AdminPort | None]
+"""Where brokers are called, by pod; None for one whose certificate cannot be known."""
 
 WARNINGS_SELECTOR = "type=Warning"
 """Field selector of the Events that say why something does not happen."""
@@ -121,7 +125,7 @@ class Observer:
             self._revisions(broker, running, children),
             self._nodes(running, now),
             self._events(broker, running),
-            self._said(broker, children, users_secret, running),
+            self._said(broker, children, users_secret, tls_secrets, running),
         )
         credentials, answers, drains = said
         return Observed(
@@ -264,13 +268,15 @@ class Observer:
         broker: Broker,
         children: Mapping[tuple[str, str], Object],
         users_secret: Object | None,
+        tls_secrets: Mapping[str, Object | None],
         running: list[dict[str, Any]],
     ) -> tuple[Credentials, dict[str, BrokerAnswer], dict[str, DrainAnswer]]:
         """Find out the users, and ask the brokers as one of them."""
         credentials = await self._credentials(broker, children, users_secret)
+        password = credentials.admin_password
+        ports = {pods.name(pod): admin_port(broker, pod, tls_secrets) for pod in running}
         answers, drains = await asyncio.gather(
-            self._answers(broker, running, credentials.admin_password),
-            self._drains(broker, running, credentials.admin_password),
+            self._answers(running, ports, password), self._drains(broker, running, ports, password)
         )
         return credentials, answers, drains
 
@@ -313,13 +319,13 @@ class Observer:
         )
 
     async def _answers(
-        self, broker: Broker, running: list[dict[str, Any]], password: str
+        self, running: list[dict[str, Any]], ports: Ports, password: str
     ) -> dict[str, BrokerAnswer]:
         """Ask brokers that are ready."""
-        port = broker.spec.admin.port
         return await _of_each(
             (pod for pod in running if pods.is_ready(pod) and pods.ip(pod)),
-            lambda pod: self._brokers.answer(pod, port, password),
+            ports,
+            lambda pod, port: self._brokers.answer(pod, port, password),
         )
 
     async def _nodes(self, running: list[dict[str, Any]], now: str) -> tuple[Object, ...] | None:
@@ -329,10 +335,9 @@ class Observer:
         return _several(await self._cluster.items_if_allowed(kinds.NODE))
 
     async def _drains(
-        self, broker: Broker, running: list[dict[str, Any]], password: str
+        self, broker: Broker, running: list[dict[str, Any]], ports: Ports, password: str
     ) -> dict[str, DrainAnswer]:
         """Ask brokers that leave, and those that may be cordoned: these are never ready."""
-        port = broker.spec.admin.port
         return await _of_each(
             (
                 pod
@@ -341,19 +346,22 @@ class Observer:
                 and not pods.is_terminating(pod)
                 and (pods.ordinal(pod) >= broker.spec.replicas or not pods.is_ready(pod))
             ),
-            lambda pod: self._brokers.drain_answer(pod, port, password),
+            ports,
+            lambda pod, port: self._brokers.drain_answer(pod, port, password),
         )
 
 
 async def _of_each(
-    asked: Iterable[Object], ask: Callable[[Object], Awaitable[T | None]]
+    asked: Iterable[Object],
+    ports: Ports,
+    ask: Callable[[Object, AdminPort], Awaitable[T | None]],
 ) -> dict[str, T]:
     """Ask several pods at once; return what those say that say anything, by pod."""
-    several = list(asked)
-    answers = await asyncio.gather(*map(ask, several))
+    several = [(pod, port) for pod in asked if (port := ports[pods.name(pod)]) is not None]
+    answers = await asyncio.gather(*(ask(pod, port) for pod, port in several))
     return {
         pods.name(pod): answer
-        for pod, answer in zip(several, answers, strict=True)
+        for (pod, _), answer in zip(several, answers, strict=True)
         if answer is not None
     }
 

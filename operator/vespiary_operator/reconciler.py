@@ -45,6 +45,7 @@ from vespiary_operator import (
     tuning_status,
     upgrade_refusal,
 )
+from vespiary_operator.admin_ports import AdminPort, admin_port
 from vespiary_operator.announcements import Announcement
 from vespiary_operator.apply import Outcome, Writer
 from vespiary_operator.broker_calls import BrokerCall
@@ -93,7 +94,7 @@ class Api(tuning_observation.TuningReader, Writer, Lister, Protocol):
 class Remote(BrokerReader, tuning_observation.TunerReader, Protocol):
     """What a pass asks of pods."""
 
-    async def carry_out(self, call: BrokerCall, port: int, password: str) -> bool:
+    async def carry_out(self, call: BrokerCall, port: AdminPort, password: str) -> bool:
         """Ask something of a broker; return whether it was taken."""
 
 
@@ -352,10 +353,11 @@ class Reconciler:
 
     async def _call(self, observed: Observed, calls: Iterable[BrokerCall]) -> None:
         """Ask brokers for what the plan says; what is not taken is asked again in the next pass."""
-        port, password = observed.broker.spec.admin.port, observed.credentials.admin_password
         for call in calls:
-            log.info("%s", broker_calls.described(call))
-            await self._remote.carry_out(call, port, password)
+            port = admin_port(observed.broker, call.pod, observed.tls_secrets)
+            if port is not None:
+                log.info("%s", broker_calls.described(call))
+                await self._remote.carry_out(call, port, observed.credentials.admin_password)
 
     async def _report_unreadable(
         self, key: Key, document: dict[str, Any], error: ConfigError

@@ -12,13 +12,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
+import functools
 import json
 import logging
+import ssl
 from typing import Any
 
 import aiohttp
 
 from vespiary_operator import names, pods
+from vespiary_operator.admin_ports import AdminPort, Trust
 from vespiary_operator.broker_calls import BrokerCall, DrainAnswer, StartDrain
 from vespiary_operator.builders import tuning as tuning_builders
 from vespiary_operator.observation import BrokerAnswer, ConfigurationAnswer, Object, Space
@@ -45,69 +48,78 @@ class Remote:
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
-    async def _json(self, url: str, headers: dict[str, str] | None = None) -> Any:
+    async def _json(
+        self, pod: Object, port: AdminPort, path: str, headers: dict[str, str] | None = None
+    ) -> Any:
         """Return a JSON document; None if it cannot be had."""
+        url = _url(pod, port, path)
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         try:
             async with self._session.get(
-                url, headers=headers, timeout=timeout, allow_redirects=False
+                url, headers=headers, timeout=timeout, allow_redirects=False, **_tls(port)
             ) as response:
                 if response.status != 200:
                     log.debug("%s answered %d", url, response.status)
                     return None
                 data = await response.content.read(ANSWER_BYTES_MAX)
                 return json.loads(data)
+        except aiohttp.ClientConnectorCertificateError as error:
+            log.warning("%s is not asked, its certificate is not the Secret's: %s", url, error)
+            return None
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             log.debug("%s could not be asked: %r", url, error)
             return None
 
-    async def answer(self, pod: Object, port: int, password: str) -> BrokerAnswer | None:
+    async def answer(self, pod: Object, port: AdminPort, password: str) -> BrokerAnswer | None:
         """Return what a broker says about itself; None if it cannot be asked.
 
         Args:
             pod: Its pod.
-            port: Its HTTP port.
+            port: Where its HTTP API is called.
             password: Password of `admin`; without one nothing is asked.
         """
         if not password:
             return None
         headers = _login(password)
         # By itself: a silent broker costs one question, and a new login is hashed once.
-        found = broker_answer_of(await self._json(_url(pod, port, "/api/v1/brokers"), headers))
+        found = broker_answer_of(await self._json(pod, port, "/api/v1/brokers", headers))
         if found is None:
             return None
         document, volumes = await asyncio.gather(
-            self._json(_url(pod, port, "/api/v1/configuration"), headers),
-            self._json(_url(pod, port, "/api/v1/volumes"), headers),
+            self._json(pod, port, "/api/v1/configuration", headers),
+            self._json(pod, port, "/api/v1/volumes", headers),
         )
         return dataclasses.replace(
             found, configuration=configuration_answer_of(document), spaces=spaces_of(volumes)
         )
 
-    async def drain_answer(self, pod: Object, port: int, password: str) -> DrainAnswer | None:
+    async def drain_answer(self, pod: Object, port: AdminPort, password: str) -> DrainAnswer | None:
         """Return what a broker says of its drain; None if it cannot be asked.
 
         Args:
             pod: Its pod.
-            port: Its HTTP port.
+            port: Where its HTTP API is called.
             password: Password of `admin`; without one nothing is asked.
         """
         if not password:
             return None
-        return drain_answer_of(await self._json(_url(pod, port, _DRAIN), _login(password)))
+        return drain_answer_of(await self._json(pod, port, _DRAIN, _login(password)))
 
-    async def carry_out(self, call: BrokerCall, port: int, password: str) -> bool:
+    async def carry_out(self, call: BrokerCall, port: AdminPort, password: str) -> bool:
         """Ask something of a broker; return whether it was taken.
 
         Args:
             call: What.
-            port: Its HTTP port.
+            port: Where its HTTP API is called.
             password: Password of `admin`, which is that of the other broker too.
         """
         method, body = "DELETE", None
         if isinstance(call, StartDrain):
             login = {"user": names.ADMIN_USER, "password": password}
             method, body = "POST", {"target": call.target, **login}
+            if call.trust is not None:
+                body["authorities"] = call.trust.authorities
+                body["serverName"] = call.trust.server_name
         timeout = aiohttp.ClientTimeout(total=CALL_S)
         url = _url(call.pod, port, _DRAIN)
         try:
@@ -118,6 +130,7 @@ class Remote:
                 headers=_login(password),
                 timeout=timeout,
                 allow_redirects=False,
+                **_tls(port),
             ) as response:
                 if response.status in (200, 202):
                     return True
@@ -129,7 +142,7 @@ class Remote:
 
     async def node_report(self, pod: Object) -> NodeReport | None:
         """Return what a tuning pod says; None if it cannot be asked."""
-        return report_of(await self._json(_url(pod, tuning_builders.PORT, "/status")))
+        return report_of(await self._json(pod, AdminPort(number=tuning_builders.PORT), "/status"))
 
 
 def broker_answer_of(document: Any) -> BrokerAnswer | None:
@@ -224,7 +237,23 @@ def _number(value: object) -> float:
     return max(0.0, float(value)) if is_number else 0.0  # type: ignore[arg-type]
 
 
-def _url(pod: Object, port: int, path: str) -> str:
+@functools.lru_cache(maxsize=256)
+def _context(trust: Trust) -> ssl.SSLContext:
+    """Return what takes a broker's certificate; it is the trust's own, so connections are too."""
+    context = ssl.create_default_context(cadata=trust.authorities)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def _tls(port: AdminPort) -> dict[str, Any]:
+    """Return what a request to this port needs for TLS; nothing if it speaks in clear."""
+    if port.trust is None:
+        return {}
+    return {"ssl": _context(port.trust), "server_hostname": port.trust.server_name}
+
+
+def _url(pod: Object, port: AdminPort, path: str) -> str:
     address = pods.ip(pod)
     host = f"[{address}]" if ":" in address else address
-    return f"http://{host}:{port}{path}"
+    scheme = "http" if port.trust is None else "https"
+    return f"{scheme}://{host}:{port.number}{path}"

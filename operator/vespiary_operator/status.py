@@ -135,7 +135,8 @@ def _endpoints(broker: Broker) -> tuple[Endpoint, ...]:
     ]
     name = services.admin_port_name(broker)
     admin = services.client_port(broker, name)
-    found.append(Endpoint(name=name, host=host, port=admin, protocols=("HTTP",)))
+    is_tls = broker.spec.admin.tls is not None
+    found.append(Endpoint(name=name, host=host, port=admin, protocols=("HTTP",), tls=is_tls))
     return tuple(found)
 
 

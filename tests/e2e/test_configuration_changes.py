@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import ssl
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import stomp
 
-from vespiary_testkit.certificates import Authority, Signed
+from vespiary_testkit.certificates import Authority
 from vespiary_testkit.kubernetes_cluster import BROKER, KubernetesCluster, small_broker, wait_for
 from vespiary_testkit.stomp_peer import StompPeer
 
@@ -29,8 +30,11 @@ def secret(name: str, **data: bytes) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
 
 
-def certificate(signed: Signed) -> dict[str, Any]:
-    return secret("cert", tls_crt=signed.certificate, tls_key=signed.key)
+def certificate(subject: str, *, days: float) -> dict[str, Any]:
+    """Return a Secret with another certificate of the same host."""
+    signed = AUTHORITY.sign("orders.example", days=days, subject=f"CN={subject}")
+    parts = {"tls_crt": signed.certificate, "tls_key": signed.key}
+    return secret("cert", **parts, ca_crt=AUTHORITY.certificate)
 
 
 def users(**passwords: str) -> dict[str, Any]:
@@ -67,26 +71,44 @@ def may_log_in(port: int, name: str, password: str) -> bool:
 
 
 def subject_at(port: int) -> str:
-    context = ssl.create_default_context(cadata=AUTHORITY.certificate.decode())
-    with StompPeer(port, tls=context) as peer:
+    with StompPeer(port, tls=trusting()) as peer:
         peer.connect(login="admin", passcode=PASSWORD)
         assert isinstance(peer.socket, ssl.SSLSocket)
         found: Any = peer.socket.getpeercert()
         return str(dict(pair[0] for pair in found["subject"])["commonName"])
 
 
+def trusting() -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=AUTHORITY.certificate.decode())
+
+
+def http_subject(port: int) -> str:
+    """Return whom the HTTP port shows, and see that it answers there."""
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=trusting())
+    try:
+        connection.request("GET", "/readyz")
+        assert isinstance(connection.sock, ssl.SSLSocket)
+        found: Any = connection.sock.getpeercert()
+        assert connection.getresponse().status == 200
+        return str(dict(pair[0] for pair in found["subject"])["commonName"])
+    finally:
+        connection.close()
+
+
 @pytest.fixture
 def orders(cluster: KubernetesCluster, namespace: str) -> str:
-    """Return the namespace of a Broker with two acceptors, one of them with TLS."""
-    cluster.apply(certificate(AUTHORITY.sign("one.example", days=90)), namespace)
+    """Return the namespace of a Broker with two acceptors; one has TLS, and the HTTP port has."""
+    cluster.apply(certificate("one.example", days=90), namespace)
     cluster.apply(users(admin=PASSWORD, guest="the-first"), namespace)
     acceptors = [
         {"name": "plain", "port": 61613},
         {"name": "secure", "port": 61617, "tls": {"secretName": "cert"}},
     ]
-    spec = {"acceptors": acceptors, "auth": {"secretName": "logins"}}
+    admin = {"tls": {"secretName": "cert"}}
+    spec = {"acceptors": acceptors, "auth": {"secretName": "logins"}, "admin": admin}
     cluster.apply(small_broker("orders", **spec), namespace)
     cluster.wait_until_ready("orders", namespace)
+    # The broker says so itself, over TLS.
     cluster.wait_for_condition("orders", namespace, "ConfigApplied", "True")
     return namespace
 
@@ -96,6 +118,7 @@ def test_changes_reach_a_broker_that_goes_on_running(cluster: KubernetesCluster,
     with (
         cluster.forwarded("pod/orders-0", 61613, orders) as plain,
         cluster.forwarded("pod/orders-0", 61617, orders) as secure,
+        cluster.forwarded("pod/orders-0", 8161, orders) as http_port,
     ):
         # Settings: a client that is connected all the time.
         with StompPeer(plain) as peer:
@@ -125,16 +148,28 @@ def test_changes_reach_a_broker_that_goes_on_running(cluster: KubernetesCluster,
         wait_for("the user gone", lambda: not may_log_in(plain, "guest", "the-second"), pause_s=2)
 
         # Certificates: the new one is shown, and one whose key does not fit is not.
-        assert subject_at(secure) == "one.example"
-        cluster.apply(certificate(AUTHORITY.sign("two.example", days=10)), orders)
+        assert subject_at(secure) == http_subject(http_port) == "one.example"
+        look_inside(cluster, orders)
+        cluster.apply(certificate("two.example", days=10), orders)
         wait_for("the new certificate", lambda: subject_at(secure) == "two.example", pause_s=2)
         soon = wait_for(
             "a certificate that ends soon",
             lambda: _reason(cluster, orders, "CertificateValid", "ExpiresSoon"),
         )
         assert "acceptor secure (secret cert)" in soon["message"].lower()
-        found = cluster.broker("orders", orders)["status"]["certificates"]
-        assert [(each["acceptor"], each["secretName"]) for each in found] == [("secure", "cert")]
+        wait_for("at the HTTP port, too", lambda: http_subject(http_port) == "two.example")
+        taken = wait_for(
+            "the operator hears of it, over TLS",
+            lambda: _reason(cluster, orders, "ConfigApplied", "Applied"),
+        )
+        assert taken["status"] == "True"
+        found = cluster.broker("orders", orders)["status"]
+        named = [(each["acceptor"], each["secretName"]) for each in found["certificates"]]
+        assert named == [("secure", "cert"), ("http", "cert")]
+        assert {each["name"] for each in found["endpoints"] if each.get("tls")} == {
+            "secure",
+            "http",
+        }
         other = AUTHORITY.sign("three.example")
         cluster.apply(
             secret("cert", tls_crt=other.certificate, tls_key=AUTHORITY.sign("x").key), orders
@@ -145,8 +180,31 @@ def test_changes_reach_a_broker_that_goes_on_running(cluster: KubernetesCluster,
         # brings them, which it does at once for a pod that somebody has changed.
         cluster.kubectl("-n", orders, "annotate", "pod", "orders-0", "e2e/look=now")
         wait_for("the broker has looked at it", lambda: REFUSED in broker_log(cluster, orders))
-        assert subject_at(secure) == "two.example"
+        assert subject_at(secure) == http_subject(http_port) == "two.example"
     assert identity(cluster, orders) == before
+
+
+def look_inside(cluster: KubernetesCluster, namespace: str) -> None:
+    """Probes come over TLS, commands in the pod do, and nothing is answered in clear."""
+    pod = cluster.get("pod", "orders-0", namespace)
+    assert pod is not None
+    (main,) = pod["spec"]["containers"]
+    assert main["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    command = (
+        *("vespiary", "status", "--api", "https://admin@localhost:8161"),
+        *("--ca", "/etc/vespiary/tls/cert/ca.crt"),
+    )
+    done = cluster.kubectl(
+        *("-n", namespace, "exec", "orders-0", "-c", "broker", "--"),
+        *("env", f"VESPIARY_PASSWORD={PASSWORD}", *command),
+    )
+    assert "journal" in done.stdout
+    with cluster.forwarded("pod/orders-0", 8161, namespace) as clear:
+        connection = http.client.HTTPConnection("127.0.0.1", clear, timeout=60)
+        connection.request("GET", "/readyz")
+        with pytest.raises((http.client.HTTPException, OSError)):
+            connection.getresponse()
+        connection.close()
 
 
 def _reason(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from vespiary_testkit.certificates import Authority
 from vespiary_testkit.kubectl_plugin import plugin
 from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker, wait_for
 from vespiary_testkit.stock_client import Client
@@ -163,6 +164,41 @@ def come_back_and_one_is_forced(
     cluster.apply(document, namespace)
     two_serve(cluster, namespace)
     assert set(received(cluster, namespace, password, len(kept), ordinal=1)) == kept
+    leave_over_tls(cluster, namespace, document, password)
+
+
+def leave_over_tls(
+    cluster: KubernetesCluster, namespace: str, document: dict[str, Any], password: str
+) -> None:
+    """Running brokers get TLS at their HTTP port, and one is then drained over it."""
+    # A consumer whose forwarded connection lingers would be sent what comes now.
+    wait_for(
+        "the consumer of before is gone",
+        lambda: all(
+            each["consumers"] == 0
+            for each in call(cluster, namespace, password, 1, "GET", "/queues")["items"]
+        ),
+    )
+    sent = fill(cluster, namespace, 1, password, count=300)
+    authority = Authority()
+    own = authority.sign(f"orders.{namespace}.svc")
+    parts = {"tls.crt": own.certificate, "tls.key": own.key, "ca.crt": authority.certificate}
+    data = {name: base64.b64encode(value).decode() for name, value in parts.items()}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cert"}, "data": data}
+    cluster.apply(secret, namespace)
+    document["spec"]["admin"] = {"tls": {"secretName": "cert"}}
+    cluster.apply(document, namespace)
+    generation = cluster.broker("orders", namespace)["metadata"]["generation"]
+    cluster.wait_for_condition(
+        *("orders", namespace, "ConfigApplied", "True"), generation=generation, timeout_s=480
+    )
+    scale_to(cluster, namespace, 1)
+    wait_for("one broker is left", lambda: pod_names(cluster, namespace) == ["orders-0"], 480)
+    record = status_of(cluster, namespace)["scaleDowns"][-1]
+    assert (record["broker"], record["target"]) == ("orders-1", "orders-0")
+    assert record["messages"] == len(sent)
+    bodies = received(cluster, namespace, password, len(sent))
+    assert Counter(bodies) == Counter(sent), "everything came along, and once"
 
 
 def two_serve(cluster: KubernetesCluster, namespace: str) -> None:
@@ -180,16 +216,30 @@ def running(cluster: KubernetesCluster, namespace: str, name: str) -> str:
 
 def set_filter(cluster: KubernetesCluster, namespace: str, password: str, text: str) -> None:
     """Change what the queue of the first broker takes."""
+    call(cluster, namespace, password, 0, "PATCH", "/queues/work", {"filterString": text})
+
+
+def call(
+    cluster: KubernetesCluster,
+    namespace: str,
+    password: str,
+    ordinal: int,
+    method: str,
+    path: str,
+    body: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Call the API of a broker, in clear."""
     login = base64.b64encode(f"admin:{password}".encode()).decode()
-    with cluster.forwarded("pod/orders-0", 8161, namespace) as port:
+    with cluster.forwarded(f"pod/orders-{ordinal}", 8161, namespace) as port:
         request = urllib.request.Request(
-            f"http://127.0.0.1:{port}/api/v1/queues/work",
-            json.dumps({"filterString": text}).encode(),
+            f"http://127.0.0.1:{port}/api/v1{path}",
+            None if body is None else json.dumps(body).encode(),
             {"Content-Type": "application/json", "Authorization": f"Basic {login}"},
-            method="PATCH",
+            method=method,
         )
         with urllib.request.urlopen(request, timeout=60) as answer:
-            assert answer.status == 200
+            found: dict[str, Any] = json.load(answer)
+            return found
 
 
 def scale_to(cluster: KubernetesCluster, namespace: str, replicas: int) -> None:

@@ -17,6 +17,7 @@ import pytest
 from vespiary_codec.journal.transfer import TransferMessage, encode_batch
 from vespiary_testkit.broker_calls import address, call, run_command
 from vespiary_testkit.broker_process import BrokerProcess
+from vespiary_testkit.certificates import Authority, Signed
 from vespiary_testkit.stomp_peer import StompPeer
 from vespiary_testkit.waiting import wait_for
 
@@ -225,3 +226,59 @@ def hand_over(broker: BrokerProcess, batch: bytes) -> Any:
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
+
+
+# --- into a broker that speaks TLS ----------------------------------------------------------------
+
+
+def tls_settings(folder: Path, signed: Signed) -> tuple[str, str]:
+    signed.write(folder)
+    return f"admin.tls.certificate={folder}/tls.crt", f"admin.tls.key={folder}/tls.key"
+
+
+def over_tls(target: BrokerProcess, trusted: bytes, server_name: str = "") -> dict[str, str]:
+    place = f"https://127.0.0.1:{target.port('http')}"
+    return {"target": place, "authorities": trusted.decode(), "serverName": server_name}
+
+
+def test_a_target_is_known_by_its_certificate_and_name_before_anything_is_sent(
+    tmp_path: Path,
+) -> None:
+    authority = Authority()
+    own = authority.sign("orders.ns.svc")
+    with (
+        BrokerProcess(tmp_path / "target", *tls_settings(tmp_path / "tls", own)) as target,
+        BrokerProcess(tmp_path / "source") as source,
+    ):
+        fill(source, "/queue/orders", 5)
+        for wrong, said in (
+            (over_tls(target, Authority().certificate), "CERTIFICATE_VERIFY_FAILED"),
+            (over_tls(target, authority.certificate, "billing.ns.svc"), "Hostname mismatch"),
+            (over_tls(target, authority.certificate, "orders..svc"), "label"),
+            ({**over_tls(target, b"x"), "authorities": ""}, "CERTIFICATE_VERIFY_FAILED"),
+            ({"target": over_tls(target, b"")["target"].replace("https", "http")}, "reached"),
+        ):
+            # Each is asked for while the one before goes on, which so trusts another certificate.
+            assert call(source, "POST", "/drain", wrong)["phase"] == "draining"
+            wait_for(lambda said=said: said in call(source, "GET", "/drain")["reason"])
+        assert call(source, "GET", "/drain")["messagesLeft"] == 5
+        right = over_tls(target, authority.certificate, "orders.ns.svc")
+        assert call(source, "POST", "/drain", right)["phase"] == "draining"
+        state = wait_drained(source)
+        assert (state["phase"], state["moved"], state["reason"]) == ("drained", 5, "")
+
+
+def test_a_certificate_that_nobody_known_signed_is_trusted_as_it_is(tmp_path: Path) -> None:
+    own = Authority().sign("orders.ns.svc")
+    with (
+        BrokerProcess(tmp_path / "target", *tls_settings(tmp_path / "tls", own)) as target,
+        BrokerProcess(tmp_path / "source") as source,
+    ):
+        fill(source, "/queue/orders", 5)
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            call(source, "POST", "/drain", over_tls(target, b"no certificate"))
+        assert caught.value.code == 400
+        assert b"no certificates in PEM form" in caught.value.read()
+        assert phase(source) == "none", "it lets clients in as before"
+        call(source, "POST", "/drain", over_tls(target, own.certificate, "orders.ns.svc"))
+        assert wait_drained(source)["moved"] == 5

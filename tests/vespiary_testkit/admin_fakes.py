@@ -38,7 +38,7 @@ class MemoryDraining:
     def state(self) -> DrainState:
         return self.now
 
-    async def start(self, target: str, user: str, password: str) -> DrainState:
+    async def start(self, target: str, user: str, password: str, **_: str) -> DrainState:
         if self.now.target not in ("", target):
             raise RemoteProtocolError(f"this broker is being drained into {self.now.target}")
         self.asked.append((target, user, password))

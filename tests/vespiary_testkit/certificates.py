@@ -82,11 +82,29 @@ class Authority:
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        return Signed(
-            made.public_bytes(Encoding.PEM),
-            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-            made.fingerprint(hashes.SHA256()).hex(),
-        )
+        return _signed(made, key)
+
+
+def self_signed(*hosts: x509.GeneralName) -> Signed:
+    """Return a certificate that has signed itself, and its key.
+
+    Args:
+        hosts: Whom it is for.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "alone")])
+    made = _builder(name, name, key.public_key(), days=9)
+    if hosts:
+        made = made.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+    return _signed(made.sign(key, hashes.SHA256()), key)
+
+
+def _signed(made: x509.Certificate, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> Signed:
+    return Signed(
+        made.public_bytes(Encoding.PEM),
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        made.fingerprint(hashes.SHA256()).hex(),
+    )
 
 
 def _builder(

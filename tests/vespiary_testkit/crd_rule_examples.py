@@ -12,7 +12,12 @@ import functools
 from typing import Any
 
 from vespiary_spec.gen.crds import definitions
-from vespiary_spec.resources import DEFAULT_VOLUME_BYTES, BrokerNodeTuningSpec, BrokerSpec
+from vespiary_spec.resources import (
+    ADMIN_CLIENT_CERTIFICATE_TEXT,
+    DEFAULT_VOLUME_BYTES,
+    BrokerNodeTuningSpec,
+    BrokerSpec,
+)
 from vespiary_spec.scaling import TOPOLOGY_RULES
 from vespiary_testkit.crd_rules import (
     Case,
@@ -150,6 +155,10 @@ PARTS: dict[str, Examples] = {
             {"acceptors": [{"name": "a", "port": 9000}], "admin": {"port": 9000}},
         ),
         taken=({"acceptors": [{"name": "a", "port": 8161}], "admin": {"port": 9000}},),
+    ),
+    ADMIN_CLIENT_CERTIFICATE_TEXT: Examples(
+        refused=({"secretName": "s", "requireClientCertificate": True},),
+        taken=({"secretName": "s", "requestClientCertificate": True}, {"secretName": "s"}),
     ),
     TOPOLOGY_RULES[0][1]: Examples(
         refused=({"replicas": 2},),

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from vespiary_operator import kinds, names, rbac
+from vespiary_operator.admin_ports import AdminPort
 from vespiary_operator.api_errors import ApiRefusedError
 from vespiary_operator.broker_calls import BrokerCall, DrainAnswer, described
 from vespiary_operator.cluster import Page
@@ -503,6 +504,7 @@ class FakeRemote:
         passwords: Passwords that brokers were asked with.
         drains: What brokers say of their drain, by pod; silence where nothing stands.
         calls: What brokers were asked to do.
+        called: The same, with where.
     """
 
     def __init__(self) -> None:
@@ -513,17 +515,20 @@ class FakeRemote:
         self.passwords: list[str] = []
         self.drains: dict[str, DrainAnswer] = {}
         self.calls: list[str] = []
+        self.called: list[tuple[BrokerCall, AdminPort]] = []
 
     def copied(self, cluster: FakeKubernetes) -> FakeRemote:
         """Return pods that answer the same, in a copy of their cluster."""
         found = copy.copy(self)
-        for name in ("by_image", "passwords", "drains", "calls"):
+        for name in ("by_image", "passwords", "drains", "calls", "called"):
             setattr(found, name, copy.copy(getattr(self, name)))
         if isinstance(self.spaces, FilledVolumes):
             found.spaces = dataclasses.replace(self.spaces, cluster=cluster)
         return found
 
-    async def answer(self, pod: Mapping[str, Any], port: int, password: str) -> BrokerAnswer | None:
+    async def answer(
+        self, pod: Mapping[str, Any], port: AdminPort, password: str
+    ) -> BrokerAnswer | None:
         self.passwords.append(password)
         found = self.by_image.get(pod["spec"]["containers"][0]["image"], self.broker)
         if self.spaces is None:
@@ -532,12 +537,13 @@ class FakeRemote:
         return dataclasses.replace(found or BrokerAnswer(), spaces=spaces)
 
     async def drain_answer(
-        self, pod: Mapping[str, Any], port: int, password: str
+        self, pod: Mapping[str, Any], port: AdminPort, password: str
     ) -> DrainAnswer | None:
         return self.drains.get(str(pod["metadata"]["name"]))
 
-    async def carry_out(self, call: BrokerCall, port: int, password: str) -> bool:
+    async def carry_out(self, call: BrokerCall, port: AdminPort, password: str) -> bool:
         self.calls.append(described(call))
+        self.called.append((call, port))
         return True
 
     async def node_report(self, pod: Mapping[str, Any]) -> NodeReport | None:

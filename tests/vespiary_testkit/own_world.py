@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vespiary_operator import kinds
+from vespiary_operator.admin_ports import AdminPort
 from vespiary_operator.builders import pod_template, settings_map
 from vespiary_operator.metrics import Metrics
 from vespiary_operator.observation import BrokerAnswer, ConfigurationAnswer
@@ -39,7 +40,9 @@ class FilesRemote(FakeRemote):
         found.cluster, found.started = cluster, dict(self.started)
         return found
 
-    async def answer(self, pod: Mapping[str, Any], port: int, password: str) -> BrokerAnswer | None:
+    async def answer(
+        self, pod: Mapping[str, Any], port: AdminPort, password: str
+    ) -> BrokerAnswer | None:
         metadata = pod["metadata"]
         data = self.cluster.one(kinds.CONFIG_MAP, LIVE)["data"]
         own = data.get(f"broker-{metadata['name'].rpartition('-')[2]}.yaml")

@@ -27,7 +27,13 @@ async def start_drain(api: Api, call: Call) -> Answer:
     parts = urlsplit(wanted.target)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
         raise Refused(400, "The target is the URL of a broker's HTTP listener: http://host:port.")
-    state = await api.broker.draining.start(wanted.target, wanted.user, wanted.password)
+    state = await api.broker.draining.start(
+        wanted.target,
+        wanted.user,
+        wanted.password,
+        authorities=wanted.authorities,
+        server_name=wanted.server_name,
+    )
     return Answer(shown(state, drain_records.Drain), 202)
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from vespiary_broker.admin import records
 from vespiary_broker.admin.journal_records import Record
+from vespiary_spec.limits import AUTHORITIES_CHARACTERS_MAX
 
 
 class Drain(Record, frozen=True):
@@ -52,8 +53,13 @@ class NewDrain(records.Body, frozen=True):
         target: URL of the other broker's HTTP listener, without a login.
         user: An administrator there; empty for nobody.
         password: The user's password; it is held in memory alone.
+        authorities: PEM certificates that an https target's own has to be or come from; empty:
+            those of the system's authorities.
+        server_name: Name that the target's certificate has to be for; empty: the URL's host.
     """
 
     target: Annotated[str, msgspec.Meta(min_length=1, max_length=2048)]
     user: Annotated[str, msgspec.Meta(max_length=256)] = ""
     password: Annotated[str, msgspec.Meta(max_length=1024)] = ""
+    authorities: Annotated[str, msgspec.Meta(max_length=AUTHORITIES_CHARACTERS_MAX)] = ""
+    server_name: Annotated[str, msgspec.Meta(max_length=253, pattern=r"^([^.].*)?$")] = ""

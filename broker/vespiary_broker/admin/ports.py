@@ -324,7 +324,9 @@ class Draining(Protocol):
     def state(self) -> object:
         """Return what `drain_records.Drain` has."""
 
-    async def start(self, target: str, user: str, password: str) -> object:
+    async def start(
+        self, target: str, user: str, password: str, *, authorities: str, server_name: str
+    ) -> object:
         """Let no client in any more, and move everything; return the state."""
 
     async def cancel(self) -> object:

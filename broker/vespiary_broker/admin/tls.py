@@ -24,6 +24,7 @@ from vespiary_broker.server.gate import Gate
 from vespiary_broker.server.handshakes import Handshakes
 from vespiary_broker.server.tls_contexts import make_tls, tls_files, user_of
 from vespiary_broker.server.web_pages import is_loopback
+from vespiary_spec.acceptor_tls import HTTP_CERTIFICATE
 from vespiary_spec.errors import ConfigError
 from vespiary_spec.settings import Acceptor, AcceptorTls
 
@@ -45,7 +46,7 @@ class HttpTls:
         tls: The files.
     """
 
-    name = "http"
+    name = HTTP_CERTIFICATE
 
     def __init__(self, tls: AcceptorTls) -> None:
         self.context: ssl.SSLContext | None = None

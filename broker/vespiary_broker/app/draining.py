@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vespiary_broker.app import states
 from vespiary_broker.app.drained_queue import DrainedQueue
-from vespiary_broker.app.transfer_client import Receiver, TransferClient, Unreachable
+from vespiary_broker.app.transfer_client import (
+    Receiver,
+    Target,
+    TransferClient,
+    Unreachable,
+    trusting,
+)
 from vespiary_broker.engine.xa_states import IN_DOUBT
 from vespiary_spec.errors import RemoteProtocolError, VespiaryError
 
@@ -101,7 +107,7 @@ class Draining:
         bindings: Where the cordon is written down.
         listeners: Returns the listeners.
         spawn: Runs a coroutine in the background.
-        make_client: Makes what talks to the other broker, from its URL, a user and a password.
+        make_client: Makes what talks to the other broker.
     """
 
     def __init__(
@@ -114,7 +120,7 @@ class Draining:
         *,
         listeners: Callable[[], Iterable[Listener]],
         spawn: Spawn,
-        make_client: Callable[[str, str, str], Receiver] = TransferClient,
+        make_client: Callable[[Target], Receiver] = TransferClient,
     ) -> None:
         self._engine = engine
         self._cycle = cycle
@@ -126,6 +132,7 @@ class Draining:
         self._make_client = make_client
         self._state = DrainState()
         self._is_stopping = False
+        self._client: Receiver | None = None
         self._work: asyncio.Task[Any] | None = None
         self._ended = asyncio.Event()
         self._ended.set()
@@ -158,26 +165,48 @@ class Draining:
             prepared=self._in_doubt(),
         )
 
-    async def start(self, target: str, user: str, password: str) -> DrainState:
+    async def start(
+        self,
+        target: str,
+        user: str,
+        password: str,
+        *,
+        authorities: str = "",
+        server_name: str = "",
+    ) -> DrainState:
         """Let nobody in any more, and move everything to another broker; resumes what was begun.
+
+        A drain into the same host and port goes on, with what is given now: the other broker may
+        have another certificate or password, or speak TLS meanwhile.
 
         Args:
             target: URL of its HTTP listener.
             user: An administrator there; empty for nobody.
             password: The user's.
+            authorities: Certificates to trust, as PEM; empty: those of the system's authorities.
+            server_name: Name that its certificate has to be for; empty: the URL's host.
 
         Raises:
+            ConfigError: `authorities` are no certificates.
             RemoteProtocolError: It is being drained into another broker.
 
         Durability: on return the cordon survives a power loss.
         """
+        wanted = Target(
+            url=target,
+            login=(user, password) if user else None,
+            tls=trusting(authorities),
+            server_name=server_name,
+        )
         async with self._change:
             if not self._ended.is_set():
-                if self._state.target != target:
+                if self._client is None or self._client.target.place != wanted.place:
                     raise RemoteProtocolError(
                         f"this broker is being drained into {self._state.target}",
                         cure="end that first (`vespiary drain --cancel`)",
                     )
+                self._client.target = wanted
+                self._state = replace(self._state, target=target)
                 return self.state()
             await self._cordon()
             self._state = DrainState(
@@ -185,7 +214,8 @@ class Draining:
             )
             self._is_stopping = False
             self._ended.clear()
-            self._spawn(self._run(self._make_client(target, user, password)))
+            self._client = self._make_client(wanted)
+            self._spawn(self._run(self._client))
             return self.state()
 
     async def cancel(self) -> DrainState:

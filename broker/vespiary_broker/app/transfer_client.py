@@ -7,11 +7,14 @@ by `draining`; owner: the event loop.
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from urllib.parse import urlsplit
 
 from vespiary_codec.journal.transfer import MEDIA_TYPE
-from vespiary_spec.errors import RemoteProtocolError
+from vespiary_spec.errors import ConfigError, RemoteProtocolError
 
 if TYPE_CHECKING:
     import aiohttp
@@ -33,8 +36,59 @@ class Pieces(Protocol):
         """Return the next bytes, nothing at the end."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The other broker, and how to get in there.
+
+    Attributes:
+        url: Of its HTTP listener.
+        login: User and password of an administrator there; None for nobody.
+        tls: Which certificates are trusted; None: those of the system's authorities.
+        server_name: Name that its certificate has to be for; empty: the URL's host.
+    """
+
+    url: str
+    login: tuple[str, str] | None = None
+    tls: ssl.SSLContext | None = None
+    server_name: str = ""
+
+    @property
+    def place(self) -> str:
+        """Host and port: two targets with the same are the same broker."""
+        return urlsplit(self.url).netloc
+
+
+def trusting(authorities: str) -> ssl.SSLContext | None:
+    """Return what trusts these certificates, and what they have signed.
+
+    A certificate that no authority in the list has signed is trusted as it is.
+
+    Args:
+        authorities: Certificates, as PEM; empty for those of the system.
+
+    Raises:
+        ConfigError: They are none.
+    """
+    if not authorities:
+        return None
+    try:
+        context = ssl.create_default_context(cadata=authorities)
+    except (ssl.SSLError, TypeError, ValueError) as error:  # bad PEM, or not ASCII
+        raise ConfigError(
+            "these are no certificates in PEM form", path="authorities", value=authorities[:40]
+        ) from error
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
 class Receiver(Protocol):
-    """A broker that takes messages over. Use as an async context manager."""
+    """A broker that takes messages over. Use as an async context manager.
+
+    Attributes:
+        target: Where it is; another one counts from the next request on.
+    """
+
+    target: Target
 
     async def __aenter__(self) -> Self: ...
 
@@ -63,21 +117,17 @@ class TransferClient:
     """A broker that takes messages over.
 
     Args:
-        url: Of its HTTP listener.
-        user: An administrator there; empty for nobody.
-        password: The user's.
+        target: Where it is, and how to get in.
     """
 
-    def __init__(self, url: str, user: str, password: str) -> None:
-        self._url = url.rstrip("/")
-        self._login = (user, password) if user else None
+    def __init__(self, target: Target) -> None:
+        self.target = target
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         import aiohttp
 
         self._session = aiohttp.ClientSession(
-            auth=aiohttp.BasicAuth(*self._login, encoding="utf-8") if self._login else None,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=_TIMEOUT_S),
         )
         return self
@@ -132,25 +182,33 @@ class TransferClient:
         import aiohttp
 
         assert self._session is not None
-        url = f"{self._url}/api/v1/transfers/{what}"
+        target = self.target
+        place = target.url.rstrip("/")
         given: dict[str, Any] = {"json": data} if isinstance(data, dict) else {"data": data}
         try:
             async with self._session.post(
-                url, params=query, headers=headers, allow_redirects=False, **given
+                f"{place}/api/v1/transfers/{what}",
+                params=query,
+                headers=headers,
+                auth=aiohttp.BasicAuth(*target.login, encoding="utf-8") if target.login else None,
+                ssl=target.tls or True,
+                server_hostname=target.server_name or None,
+                allow_redirects=False,
+                **given,
             ) as response:
                 text = await response.content.read(_ANSWER_BYTES_MAX)
                 status = response.status
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError, UnicodeError) as error:
             said = str(error) or type(error).__name__
-            raise Unreachable(f"the broker at {self._url} cannot be reached: {said}") from error
+            raise Unreachable(f"the broker at {place} cannot be reached: {said}") from error
         answer = _parsed(text)
         if status == 200:
             return answer
         detail = str(answer.get("detail", ""))[:500] or f"it answered {status}"
         if status in (429, 503):
-            raise Unreachable(f"the broker at {self._url} takes nothing now: {detail}")
+            raise Unreachable(f"the broker at {place} takes nothing now: {detail}")
         raise RemoteProtocolError(
-            f"the broker at {self._url} does not take what is handed over: {detail}",
+            f"the broker at {place} does not take what is handed over: {detail}",
             measured=f"status {status}",
         )
 

@@ -123,18 +123,21 @@ def template(broker: Broker) -> dict[str, Any]:
     return found
 
 
-def probe(wanted: Probe, path: str, port: str, *, period_s: int, failures: int) -> dict[str, Any]:
+def probe(
+    wanted: Probe, path: str, port: str, scheme: str, *, period_s: int, failures: int
+) -> dict[str, Any]:
     """Return a probe.
 
     Args:
         wanted: Numbers that somebody gave.
         path: What is asked.
         port: Name of the port.
+        scheme: HTTP or HTTPS.
         period_s: Time between two questions, unless it was given.
         failures: Failures that count, unless they were given.
     """
     return {
-        "httpGet": {"path": path, "port": port, "scheme": "HTTP"},
+        "httpGet": {"path": path, "port": port, "scheme": scheme},
         "periodSeconds": wanted.period or period_s,
         "timeoutSeconds": wanted.timeout or 5,
         "failureThreshold": wanted.failure_threshold or failures,

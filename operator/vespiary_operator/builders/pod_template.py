@@ -204,7 +204,7 @@ def _containers(
     }
     asked = pod_extras.environment(broker)
     probes = broker.spec.probes
-    asking, _ = services.probe_port(broker)
+    asking, scheme = services.probe_port(broker)[0], services.probe_scheme(broker)
     ports = [(name, port) for name, port, _ in services.acceptor_ports(broker)]
     ports += services.http_ports(broker).items()
     main = {
@@ -217,13 +217,13 @@ def _containers(
         "command": run_command(broker),
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports],
         "startupProbe": pod_extras.probe(
-            probes.startup, "/healthz", asking, period_s=2, failures=START_LIMIT_S // 2
+            probes.startup, "/healthz", asking, scheme, period_s=2, failures=START_LIMIT_S // 2
         ),
         "livenessProbe": pod_extras.probe(
-            probes.liveness, "/healthz", asking, period_s=10, failures=6
+            probes.liveness, "/healthz", asking, scheme, period_s=10, failures=6
         ),
         "readinessProbe": pod_extras.probe(
-            probes.readiness, "/readyz", asking, period_s=2, failures=3
+            probes.readiness, "/readyz", asking, scheme, period_s=2, failures=3
         ),
         "terminationMessagePath": TERMINATION_MESSAGE,
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -307,6 +307,10 @@ def pod_template(
         "prometheus.io/path": "/metrics",
         "prometheus.io/port": str(services.probe_port(broker)[1]),
     }
+    if services.probe_scheme(broker) == "HTTPS":
+        annotations["prometheus.io/scheme"] = "https"
+    if spec.admin.tls is not None:
+        annotations[names.ANNOTATION_ADMIN_TLS] = spec.admin.tls.secret_name
     return {
         "metadata": {
             "labels": {

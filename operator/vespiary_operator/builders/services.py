@@ -30,6 +30,12 @@ def probe_port(broker: Broker) -> tuple[str, int]:
     return service_checks.probe_port(broker.spec)
 
 
+def probe_scheme(broker: Broker) -> str:
+    """Return what that port speaks, as a probe spells it; the kubelet takes any certificate."""
+    admin = broker.spec.admin
+    return "HTTP" if admin.tls is None or admin.probe_port is not None else "HTTPS"
+
+
 def http_ports(broker: Broker) -> dict[str, int]:
     """Return the ports of the HTTP listener by name: its own, and that of probes if it has one."""
     return {

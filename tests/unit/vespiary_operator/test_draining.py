@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import copy
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,13 +14,14 @@ from hypothesis import strategies as st
 
 from vespiary_operator import kinds
 from vespiary_operator.api_errors import ApiRefusedError
-from vespiary_operator.broker_calls import DrainAnswer
+from vespiary_operator.broker_calls import DrainAnswer, StartDrain
 from vespiary_operator.metrics import Metrics
 from vespiary_operator.options import Options
 from vespiary_operator.reconciler import DRAIN_LOOK_S, Reconciler
 from vespiary_operator.remote import drain_answer_of
 from vespiary_operator.work import Key, WorkQueue
 from vespiary_spec.resources import API_VERSION
+from vespiary_testkit.certificates import Authority, Signed
 from vespiary_testkit.fake_kubernetes import FakeKubernetes, FakeRemote, without_hashing
 
 KEY = Key("Broker", "ns", "orders")
@@ -76,8 +78,8 @@ class World:
             }
         )
 
-    async def made(self, replicas: int = 3) -> None:
-        self.ask(replicas)
+    async def made(self, replicas: int = 3, **spec: Any) -> None:
+        self.ask(replicas, **spec)
         for ordinal in range(replicas):
             self.bind(ordinal)
         await self.passes(6)
@@ -203,6 +205,89 @@ def test_a_drain_starts_only_when_its_receiver_is_ready(receiver: str) -> None:
         other["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
         await world.reconciler.reconcile(KEY)
         assert world.remote.calls == [f"drain orders-2 {INTO_0}"], "orders-1 receives nothing"
+
+    in_world(test)
+
+
+def tls_secret(signed: Signed) -> dict[str, Any]:
+    data = {"tls.crt": signed.certificate, "tls.key": signed.key}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "cert", "namespace": "ns"},
+        "data": {name: base64.b64encode(value).decode() for name, value in data.items()},
+    }
+
+
+def test_a_receiver_that_speaks_tls_is_known_by_its_certificate() -> None:
+    tls = {"admin": {"tls": {"secretName": "cert"}}}
+    authority = Authority()
+    first, second = (authority.sign("orders.ns.svc") for _ in range(2))
+
+    async def test(world: World) -> None:
+        world.cluster.put(tls_secret(first))
+        await world.made(2, **tls)
+        world.ask(1, **tls)
+        world.says(1, DrainAnswer())
+        await world.passes()
+        into = INTO_0.replace("http:", "https:")
+        assert world.remote.calls == [f"drain orders-1 {into}"]
+        ((call, port),) = world.remote.called
+        assert isinstance(call, StartDrain)
+        assert call.trust is not None
+        assert call.trust.server_name == "orders.ns.svc"
+        assert call.trust.authorities.encode() == first.certificate
+        assert port.trust == call.trust
+        world.says(1, DrainAnswer(phase="draining", messages_left=4))
+        await world.passes()
+        assert len(world.remote.called) == 1
+        # It has another certificate now, which the one that is drained does not know.
+        world.cluster.put(tls_secret(second))
+        world.says(1, DrainAnswer(phase="draining", messages_left=4, reason="It is not trusted."))
+        await world.passes()
+        call = world.remote.called[-1][0]
+        assert isinstance(call, StartDrain)
+        assert call.trust is not None
+        assert call.trust.authorities.encode() == second.certificate
+        assert world.condition("Draining")[:2] == ("True", "Draining")
+
+    in_world(test)
+
+
+def test_while_tls_is_rolled_out_each_broker_is_called_as_it_listens() -> None:
+    async def test(world: World) -> None:
+        world.cluster.put(tls_secret(Authority().sign("orders.ns.svc")))
+        await world.made(2)
+        speaking = world.cluster.one(kinds.POD, "orders-1")
+        speaking["metadata"].setdefault("annotations", {})["vespiary.dev/admin-tls"] = "cert"
+        world.cluster.objects["Pod", "ns", "orders-1"] = speaking
+        world.ask(1, admin={"tls": {"secretName": "cert"}})
+        world.says(1, DrainAnswer())
+        await world.reconciler.reconcile(KEY)
+        ((call, port),) = world.remote.called
+        assert isinstance(call, StartDrain)
+        assert (call.target, call.trust) == (INTO_0.removeprefix("into "), None)
+        assert port.trust is not None
+
+    in_world(test)
+
+
+def test_a_receiver_whose_certificate_cannot_be_known_is_waited_for() -> None:
+    tls = {"admin": {"tls": {"secretName": "cert"}}}
+
+    async def test(world: World) -> None:
+        world.cluster.put(tls_secret(Authority().sign("orders.ns.svc")))
+        await world.made(2, **tls)
+        leaving = world.cluster.one(kinds.POD, "orders-1")
+        del leaving["metadata"]["annotations"]["vespiary.dev/admin-tls"]
+        world.cluster.objects["Pod", "ns", "orders-1"] = leaving
+        del world.cluster.objects["Secret", "ns", "cert"]
+        world.ask(1, **tls)
+        world.says(1, DrainAnswer())
+        await world.reconciler.reconcile(KEY)
+        assert world.remote.calls == []
+        assert world.condition("Draining")[:2] == ("True", "DrainWaits")
+        assert "whose certificate cannot be known" in world.condition("Draining")[2]
 
     in_world(test)
 

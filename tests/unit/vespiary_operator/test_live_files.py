@@ -23,7 +23,7 @@ from vespiary_operator.rollout import Rollout
 from vespiary_spec.resources import Broker
 from vespiary_spec.status import ConditionStatus
 from vespiary_testkit.broker_resources import broker
-from vespiary_testkit.certificates import Authority, Signed
+from vespiary_testkit.certificates import Authority, Signed, self_signed
 
 USERS = "admin SCRAM\n"
 DONE = Rollout(1, True, "Done.")
@@ -114,6 +114,11 @@ def test_every_broker_has_to_report_what_it_should_run_with() -> None:
     assert "the queue q has consumers" in sentence
     assert "users" in said(taken(wanted, users_digest="old"))[2]
     assert said(None)[:2] == ("Unknown", "NotReported")
+    speaking = pod(**{"vespiary.dev/admin-tls": "cert"})
+    silent = said(None, answers={}, pods=(speaking,))
+    assert silent[:2] == ("Unknown", "NotReported")
+    assert "a certificate that belongs to the Secret cert" in silent[2]
+    assert "certificate" not in said(None, answers={})[2]
     nobody = Credentials(users_file=USERS)
     assert "no user `admin`" in said(None, answers={}, credentials=nobody)[2]
     starting = {"metadata": {"name": "orders-0"}, "status": {}}
@@ -189,6 +194,40 @@ def test_what_cannot_be_used_is_named(found: Any, tls: dict[str, Any], said: str
     assert (state, reason) == (ConditionStatus.FALSE, "SecretUnusable")
     assert said in sentence
     assert "kubectl create secret tls cert" in sentence
+
+
+def test_the_certificate_of_the_http_port_is_looked_at_as_those_of_acceptors_are() -> None:
+    wanted = broker(admin={"tls": {"secretName": "cert"}})
+
+    def found(signed: dict[str, Any], told: str) -> Observed:
+        said = taken(wanted, certificates={"http": told})
+        return seen(wanted, said, tls_secrets={"cert": signed})
+
+    assert live_files.is_behind(found(secret(GOOD), "old"))
+    good = found(secret(GOOD), GOOD.fingerprint)
+    assert not live_files.is_behind(good)
+    (status,) = certificates.statuses(good)
+    assert (status.acceptor, status.secret_name) == ("http", "cert")
+    said = certificates.valid(good, now="2000-01-01T00:00:00Z")[2]
+    assert "certificate of the HTTP port (Secret cert)" in said
+    wrong = certificates.valid(found({"data": {}}, ""), now=NOW)
+    assert wrong[1] == "SecretUnusable"
+    assert wrong[2].startswith("HTTP port: The Secret cert has no tls.crt")
+
+
+def test_a_certificate_that_nobody_can_look_at_is_named() -> None:
+    signed = self_signed()
+    unusable = secret(signed)
+    wanted = broker(admin={"tls": {"secretName": "cert"}})
+    found = certificates.valid(seen(wanted, None, tls_secrets={"cert": unusable}), now=NOW)
+    assert found[:2] == (ConditionStatus.FALSE, "SecretUnusable")
+    assert "is for no host" in found[2]
+    assert "subjectAltNames" in found[2]
+    wanted = broker(acceptors=[{"name": "a", "port": 1, "tls": {"secretName": "cert"}}])
+    found = certificates.valid(
+        seen(wanted, None, tls_secrets={"cert": unusable}), now="2000-01-01T00:00:00Z"
+    )
+    assert found[1] == "Valid", "what clients look at is theirs"
 
 
 def test_a_changed_certificate_is_behind_until_the_broker_shows_it() -> None:

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from vespiary_operator import kinds, remote
+from vespiary_operator.admin_ports import AdminPort
 from vespiary_operator.builders import settings_map
 from vespiary_operator.builders.pod_template import LIVE_PATH
 from vespiary_operator.cache import Cache
@@ -98,7 +99,9 @@ class HeldRemote(FakeRemote):
         super().__init__()
         self._rounds = rounds
 
-    async def answer(self, pod: Mapping[str, Any], port: int, password: str) -> BrokerAnswer | None:
+    async def answer(
+        self, pod: Mapping[str, Any], port: AdminPort, password: str
+    ) -> BrokerAnswer | None:
         await self._rounds.turn(f"broker {pod['metadata']['name']}")
         return await super().answer(pod, port, password)
 
@@ -267,7 +270,9 @@ def test_a_broker_is_asked_for_its_files_and_its_volumes_at_once(
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             async with aiohttp.ClientSession() as session:
                 where = {"status": {"podIP": "127.0.0.1"}}
-                return await Remote(session).answer(where, runner.addresses[0][1], "pw")
+                return await Remote(session).answer(
+                    where, AdminPort(number=runner.addresses[0][1]), "pw"
+                )
         finally:
             await runner.cleanup()
 

@@ -14,6 +14,7 @@ from aiohttp import web
 from vespiary_operator import announcements, handlers, http_endpoint, kinds, names, remote
 from vespiary_operator.__main__ import main
 from vespiary_operator.actions import Apply
+from vespiary_operator.admin_ports import AdminPort
 from vespiary_operator.apply import Outcome
 from vespiary_operator.cache import Cache
 from vespiary_operator.metrics import Metrics
@@ -171,7 +172,9 @@ async def asked(site: Site, password: str = "pw") -> BrokerAnswer | None:
         await tcp.start()
         async with aiohttp.ClientSession() as session:
             pod = {"status": {"podIP": "127.0.0.1"}}
-            return await Remote(session).answer(pod, runner.addresses[0][1], password)
+            return await Remote(session).answer(
+                pod, AdminPort(number=runner.addresses[0][1]), password
+            )
     finally:
         await runner.cleanup()
 
@@ -218,7 +221,8 @@ def test_without_a_password_nothing_is_asked() -> None:
 def test_a_pod_that_cannot_be_reached_is_not_known() -> None:
     async def test() -> BrokerAnswer | None:
         async with aiohttp.ClientSession() as session:
-            return await Remote(session).answer({"status": {"podIP": "127.0.0.1"}}, 1, "pw")
+            pod = {"status": {"podIP": "127.0.0.1"}}
+            return await Remote(session).answer(pod, AdminPort(number=1), "pw")
 
     assert asyncio.run(test()) is None
     assert broker_answer_of({"items": ["x"]}) is None

@@ -19,7 +19,6 @@ from vespiary_spec.errors import (
     ConfigError,
     UnknownSetting,
     UnreadableConfig,
-    UnsupportedSetting,
 )
 from vespiary_spec.resources import API_VERSION, Broker
 from vespiary_spec.settings import AddressSettings, Configuration, RoutingType
@@ -316,11 +315,56 @@ def test_a_brokers_parts_arrive() -> None:
     assert tls_secrets(made) == ("own",)
 
 
-def test_a_broker_has_a_port_for_probes_and_no_tls_at_its_http_port() -> None:
+def test_a_broker_has_a_port_for_probes_and_tls_at_its_http_port_if_it_asks_for_it() -> None:
     found = from_broker(broker({"admin": {"port": 8170, "probePort": 8171}})).admin
     assert (found.port, found.probe_port, found.tls) == (8170, 8171, None)
-    with pytest.raises(UnsupportedSetting, match="TLS on the HTTP listener of a Broker"):
-        broker({"admin": {"tls": {"secretName": "s"}}})
+    assert from_broker(broker({"tls": {"secretName": "all"}})).admin.tls is None
+    made = broker({"tls": {"secretName": "all"}, "admin": {"tls": {"secretName": "own"}}})
+    tls = from_broker(made).admin.tls
+    assert tls is not None
+    assert (tls.certificate, tls.key) == (
+        "/etc/vespiary/tls/own/tls.crt",
+        "/etc/vespiary/tls/own/tls.key",
+    )
+    assert tls.client_ca is None
+    assert tls_secrets(made) == ("all", "own")
+
+
+def test_client_certificates_may_be_asked_for_at_a_brokers_http_port() -> None:
+    users = [{"subject": "CN=press 7,O=Orders", "user": "press"}]
+    asked = {"secretName": "own", "requestClientCertificate": True, "certificateUsers": users}
+    tls = from_broker(broker({"admin": {"tls": asked}})).admin.tls
+    assert tls is not None
+    assert tls.client_ca == "/etc/vespiary/tls/own/ca.crt"
+    assert tls.want_client_auth
+    assert tls.certificate_users[0].user == "press"
+
+
+def test_the_operator_has_no_client_certificate_to_show() -> None:
+    asked = {"secretName": "own", "requireClientCertificate": True}
+    with pytest.raises(ConfigError, match="the operator has no client certificate") as caught:
+        from_broker(broker({"admin": {"tls": asked}}))
+    assert caught.value.path == "spec.admin.tls.requireClientCertificate"
+    assert "requestClientCertificate" in str(caught.value)
+
+
+def test_prometheus_reads_metrics_over_tls_by_the_port_for_probes_alone() -> None:
+    monitor = {"podMonitor": {"credentialsSecretName": "watcher"}}
+    spec: dict[str, Any] = {"metrics": monitor, "admin": {"tls": {"secretName": "own"}}}
+    with pytest.raises(ConfigError, match="not in the certificate") as caught:
+        from_broker(broker(spec))
+    assert caught.value.path == "spec.metrics.podMonitor"
+    spec["admin"]["probePort"] = 8162
+    assert from_broker(broker(spec)).admin.probe_port == 8162
+
+
+def test_an_acceptor_is_not_called_as_the_http_port_with_tls_is() -> None:
+    tls = {"certificate": "c", "key": "k"}
+    acceptors = [{"name": "http", "port": 61613}]
+    assert from_plain({"acceptors": acceptors}).acceptors[0].name == "http"
+    with pytest.raises(ConfigError, match="name of the HTTP port") as caught:
+        from_plain({"acceptors": acceptors, "admin": {"tls": tls}})
+    assert caught.value.path == "acceptors[0].name"
 
 
 def test_the_brokers_tls_is_that_of_acceptors_that_name_no_other() -> None:

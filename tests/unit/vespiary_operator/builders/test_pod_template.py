@@ -117,6 +117,26 @@ def test_without_a_probe_port_they_ask_the_port_of_the_api() -> None:
     assert made["metadata"]["annotations"]["prometheus.io/port"] == "8161"
 
 
+def test_the_port_of_the_api_over_tls() -> None:
+    made = template(broker(admin={"tls": {"secretName": "cert"}}))
+    (main,) = made["spec"]["containers"]
+    mount = {"name": "tls-0", "mountPath": "/etc/vespiary/tls/cert", "readOnly": True}
+    assert mount in main["volumeMounts"]
+    for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert main[kind]["httpGet"]["port"] == "http"
+        assert main[kind]["httpGet"]["scheme"] == "HTTPS"
+    annotations = made["metadata"]["annotations"]
+    assert annotations["prometheus.io/scheme"] == "https"
+    assert annotations["vespiary.dev/admin-tls"] == "cert"
+    made = template(broker(admin={"probePort": 8162, "tls": {"secretName": "cert"}}))
+    (main,) = made["spec"]["containers"]
+    assert main["readinessProbe"]["httpGet"]["scheme"] == "HTTP"
+    assert "prometheus.io/scheme" not in made["metadata"]["annotations"]
+    assert made["metadata"]["annotations"]["vespiary.dev/admin-tls"] == "cert"
+    plain = template(broker())["metadata"]["annotations"]
+    assert not {"prometheus.io/scheme", "vespiary.dev/admin-tls"} & plain.keys(), "no restart"
+
+
 def test_an_acceptor_that_is_called_as_the_probe_port_is() -> None:
     acceptors = [{"name": "probes", "port": 61613, "protocols": ["STOMP"]}]
     made = template(broker(admin={"probePort": 8162}, acceptors=acceptors))
