@@ -243,6 +243,10 @@ class AddressTable:
             cost_us: About what it costs for one.
             most: Most of a turn.
         """
+        if len(addresses) == 1:
+            yield addresses[0]  # it is not waited for time: nobody may wait for who does not ask
+        if len(addresses) < 2:
+            return
         turn_time = self._switches.turn_time
         share = turn_time.share(id(addresses))
         for count, address in enumerate(addresses, 1):
@@ -258,7 +262,7 @@ class AddressTable:
 
     def _lead_to(self, address: Address, queue: Queue) -> None:
         """Lead the routes of one address to one queue more."""
-        if not address.routes:
+        if not address.routes or queue.traits.rank == RETIRED:
             return
         is_plain = (
             queue.routing_type is RoutingType.MULTICAST
@@ -298,6 +302,11 @@ class AddressTable:
                 if is_first or self._settings.keeps_unrouted(other.name):
                     self._lead(other)
         self._lead_diverted(address)
+
+    async def wait_led(self, queue: Queue) -> None:
+        """Wait until senders are led to a queue from everywhere, by whoever does that now."""
+        while self._coming[queue.id]:
+            await self._pause()
 
     @contextmanager
     def _leading_to(self, queue: Queue) -> Iterator[None]:
@@ -345,7 +354,9 @@ class AddressTable:
                     route.withhold(max(0, route.withheld - 1))
             return
         rival = self._ranks.first_rival(address, queue)
-        if self._ranks.is_outranked(queue, rival):
+        if rival is not None and self._ranks.is_outranked(queue, rival):
+            if self._coming[rival.id]:
+                self._lead(address)  # senders may not be led to that one yet
             return  # that one has taken its messages
         if rival is not None and self._settings.keeps_unrouted(address.name):
             self._lead(address)  # it may have to be written first
@@ -410,11 +421,18 @@ class AddressTable:
             pattern = Pattern(name, self._syntax)
             found.update((one, None) for one in self._plain if pattern.is_match(one))
         found[name] = None
-        async for address in self._in_steps([self._plain[n] for n in found if n in self._plain]):
-            if address.name in self._plain:
+        addresses = [self._plain[n] for n in found if n in self._plain]
+        try:
+            async for address in self._in_steps(addresses):
                 self._lead(address)
+        except BaseException:  # the divert has changed, whatever becomes of who asked for that
+            for address in addresses:
+                self._lead(address)
+            raise
 
     def _lead(self, address: Address) -> None:
+        if self.by_name.get(address.name) is not address:
+            return  # it has gone in the middle of steps; there may be another one of its name
         self._diverts.forget(address.name)
         for routing_type, route in address.routes.items():
             route.lead(self._reach(address, routing_type))

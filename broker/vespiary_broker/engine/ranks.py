@@ -100,11 +100,8 @@ class Ranks:
         for other in islice(client.in_order(), _TRIED_MAX):
             if self._is_rival(other, address, queue):
                 return other
-        if len(client.by_address) <= len(address.wildcards):
-            return next(
-                (each for each in client.in_order() if self._is_rival(each, address, queue)), None
-            )
-        owners = (address, *address.wildcards)
+        covering = (address, *address.wildcards)
+        owners = min(client.by_address, covering, key=len)
         found = (each for owner in owners for each in client.by_address.get(owner, ()))
         rivals = (each for each in found if self._is_rival(each, address, queue))
         return max(rivals, key=_place, default=None)

@@ -601,6 +601,7 @@ class Registry:
         Durability: on return a durable queue survives a power loss.
         """
         if queue.is_written:
+            await self._table.wait_led(queue)  # another subscriber may have written it just now
             return
         try:
             await self._bindings.put(queue.key, queue.to_binding())

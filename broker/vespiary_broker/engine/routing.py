@@ -191,9 +191,11 @@ class Route:
         if self._partings is not None or traits.is_no_local:
             return False
         if self.switch is not None:
-            is_led = self.switch.extend(queue)
-            self.places_max += is_led
-            return is_led
+            if not self.switch.leads_to(queue):
+                if not self.switch.extend(queue):
+                    return False
+                self.places_max += 1
+            return True
         if not self.is_plain or traits.selector is not None:
             return False
         self.places_max += self._core.extend_route(self._handles[0], queue.id)

@@ -259,6 +259,10 @@ class Switch:
             self._add(selector)
         self._close_routes()
 
+    def leads_to(self, queue: Queue) -> bool:
+        """Whether a MULTICAST queue is one that it chooses among, not behind diverts."""
+        return queue in self._queues
+
     def extend(self, queue: Queue) -> bool:
         """Choose among one MULTICAST queue more; the others are not looked at.
 
