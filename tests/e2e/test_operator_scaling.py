@@ -17,6 +17,7 @@ from vespiary_testkit.certificates import Authority
 from vespiary_testkit.kubectl_plugin import plugin
 from vespiary_testkit.kubernetes_cluster import KubernetesCluster, small_broker, wait_for
 from vespiary_testkit.stock_client import Client
+from vespiary_testkit.waiting import WAIT_S
 
 pytestmark = [pytest.mark.e2e, pytest.mark.verify]
 
@@ -272,6 +273,9 @@ def client_of(
             yield client
         finally:
             client.connection.disconnect()
+            # A broker that has not read that when the forwarding ends serves the client on for a
+            # moment: to an `auto` consumer it hands what comes next, which nobody receives.
+            client.recorder.ended.wait(WAIT_S)
 
 
 def fill(
