@@ -69,6 +69,11 @@ class Relay:
         """Wait until the broker has said something that is kept back."""
         assert self._has_kept.wait(WAIT_S), "the broker said nothing"
 
+    @property
+    def has_kept(self) -> bool:
+        """Whether the broker has said something that is kept back."""
+        return self._has_kept.is_set()
+
     def release(self) -> None:
         """Pass on what was kept back, and what comes."""
         self._is_open.set()
