@@ -174,6 +174,29 @@ def drain_through(relay: Relay, source: BrokerProcess) -> None:
 
 
 @pytest.mark.ci
+@pytest.mark.engine
+def test_messages_of_a_broker_that_came_back_are_not_taken_for_those_before(
+    tmp_path: Path,
+) -> None:
+    """What is not persistent leaves no trace in the journal, and its sequences are told."""
+    with (
+        BrokerProcess(tmp_path / "target") as target,
+        BrokerProcess(tmp_path / "source") as source,
+    ):
+        fill(source, "/queue/orders", 10, persistent="false")
+        drain(source, target)
+        assert wait_drained(source)["moved"] == 10
+        source.stop()
+        source.start()
+        assert call(source, "DELETE", "/drain")["phase"] == "none"
+        fill(source, "/queue/orders", 10, first=10)
+        drain(source, target)
+        state = wait_drained(source)
+        assert (state["phase"], state["moved"], state["seenBefore"]) == ("drained", 10, 0)
+        assert numbers(target, "orders") == list(range(20))
+
+
+@pytest.mark.ci
 def test_what_cannot_be_moved_is_said_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
     with (
         BrokerProcess(tmp_path / "target", "max-disk-usage=100") as target,

@@ -104,4 +104,23 @@ PYTHON_OWNERSHIP: Final[tuple[Mutant, ...]] = (
         "tests/unit/vespiary_operator/test_draining.py::"
         "test_a_drain_starts_only_when_its_receiver_is_ready",
     ),
+    Mutant(
+        "told before its sequence is kept",
+        "A broker hands a message over while a crash could have its sequence used again: the other "
+        "one takes a later message for it.",
+        "broker/vespiary_broker/app/drained_queue.py",
+        "            await self._cycle.durable()\n            self._kept_tail = tail\n",
+        "            self._kept_tail = tail\n",
+        "tests/unit/vespiary_broker/app/test_drained_queue.py::"
+        "test_no_sequence_is_told_before_the_next_one_of_the_queue_is_durable",
+    ),
+    Mutant(
+        "known by its journal before",
+        "A broker whose journal is a new one hands messages over under the id that it had before.",
+        "broker/vespiary_broker/app/draining.py",
+        'if is_of_journal else ""',
+        'if kept else ""',
+        "tests/unit/vespiary_broker/app/test_drain_identity.py::"
+        "test_a_broker_keeps_its_id_as_long_as_it_keeps_its_journal",
+    ),
 )

@@ -337,6 +337,9 @@ class BrokerApp(Administration):
             *(engine, cycle, journal, self._pager, bindings),
             listeners=lambda: self._listeners,
             spawn=self._spawn,
+            journal_id=journal.readable.journal_id.hex()
+            if isinstance(journal, MessageJournal)
+            else "",
         )
         cycle.passwords.on_outdated = Rehashing(
             self._users.path, engine.logins, cycle.passwords, self._spawn

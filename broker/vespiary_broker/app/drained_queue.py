@@ -2,6 +2,8 @@
 
 Owns the order of things for each batch: read, set aside here, handed over, confirmed as flushed
 there, ended here. Must never end what was not confirmed; what could not be handed over is put back.
+The other broker knows messages by their sequences, for ever: before one is told, the queue's next
+sequence is durable here, or a later message could be taken for one that the other has already.
 Memory holds one batch, of `BATCH_BYTES` or of one message. Called by `draining`; owner: the event
 loop.
 """
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vespiary_broker.app.queue_walk import QueueWalk, Step
 from vespiary_broker.engine.core import LargeBody, MessageView, NoRoom
+from vespiary_broker.engine.kept_tails import keep_tail
 from vespiary_broker.engine.stream_gaps import GapReason
 from vespiary_codec.journal.large_reference import decode_large_reference
 from vespiary_codec.journal.transfer import TransferFlag, TransferMessage, encode_batch
@@ -123,6 +126,8 @@ class DrainedQueue:
         self._cycle = cycle
         self._queue = queue
         self._check = check
+        self._journal = journal
+        self._kept_tail = 0
         self._walk = QueueWalk(engine.core, journal, pages, queue, check)
 
     async def move(self, client: Receiver, broker_id: str, insist: Insist, note: Note) -> None:
@@ -205,6 +210,7 @@ class DrainedQueue:
         queue, data = self._queue, encode_batch(batch.messages)
         is_over = False
         try:
+            await self._keep_sequences(batch)
             if batch.large is None:
                 seen = await insist(lambda: client.send(broker_id, queue.id, queue.name, data))
             else:
@@ -217,6 +223,24 @@ class DrainedQueue:
                 self._cycle.touch()
         await self._finish(batch)
         note(len(batch.messages), batch.moved_bytes, seen)
+
+    async def _keep_sequences(self, batch: _Batch) -> None:
+        """Have no later message get a sequence of a batch, persistent or not.
+
+        Durability: on return that holds after any crash; a queue that is not durable is gone then.
+        """
+        queue = self._queue
+        while queue.is_durable and not queue.is_deleted and self._kept_tail <= batch.sequences[-1]:
+            self._check()
+            try:
+                tail = keep_tail(self._core, queue.id)
+            except NoRoom:
+                self._journal.request_space()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._cycle.space(), _SPACE_S)
+                continue
+            await self._cycle.durable()
+            self._kept_tail = tail
 
     async def _send_large(
         self, large: LargeBody, data: bytes, client: Receiver, broker_id: str, insist: Insist

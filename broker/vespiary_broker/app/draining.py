@@ -107,7 +107,12 @@ class Draining:
         bindings: Where the cordon is written down.
         listeners: Returns the listeners.
         spawn: Runs a coroutine in the background.
+        journal_id: Id of the message journal. Another journal gives sequences anew, which the
+            other broker must not take for those it knows: this broker gets another id with it.
         make_client: Makes what talks to the other broker.
+
+    Attributes:
+        broker_id: By which another broker knows what this one hands over; empty until the cordon.
     """
 
     def __init__(
@@ -120,6 +125,7 @@ class Draining:
         *,
         listeners: Callable[[], Iterable[Listener]],
         spawn: Spawn,
+        journal_id: str = "",
         make_client: Callable[[Target], Receiver] = TransferClient,
     ) -> None:
         self._engine = engine
@@ -138,7 +144,9 @@ class Draining:
         self._ended.set()
         self._change = asyncio.Lock()
         kept = bindings.snapshot().get(_KEY, {})
-        self.broker_id: str = str(kept.get("broker-id", ""))
+        self._journal_id = journal_id
+        is_of_journal = kept.get("journal-id", journal_id) == journal_id
+        self.broker_id: str = str(kept.get("broker-id", "")) if is_of_journal else ""
         if kept.get("cordoned"):
             cycle.cordon = CORDONED
 
@@ -226,7 +234,7 @@ class Draining:
         async with self._change:
             await self.stop()
             if self.is_cordoned:
-                await self._bindings.put(_KEY, {"broker-id": self.broker_id})
+                await self._write(is_cordoned=False)
                 self._cycle.cordon = ""
                 log.info("cordon lifted")
             self._state = DrainState()
@@ -244,10 +252,14 @@ class Draining:
 
     async def _cordon(self) -> None:
         self.broker_id = self.broker_id or uuid.uuid4().hex
-        await self._bindings.put(_KEY, {"broker-id": self.broker_id, "cordoned": True})
+        await self._write(is_cordoned=True)
         if not self._cycle.cordon:
             log.info("cordoned: no client is let in")
         self._cycle.cordon = CORDONED
+
+    async def _write(self, *, is_cordoned: bool) -> None:
+        value = {"broker-id": self.broker_id, "journal-id": self._journal_id}
+        await self._bindings.put(_KEY, value | ({"cordoned": True} if is_cordoned else {}))
 
     # --- the work -------------------------------------------------------------------------------
 

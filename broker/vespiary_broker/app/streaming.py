@@ -13,7 +13,6 @@ after a crash, has a sequence at or below a head that somebody knows.
 from __future__ import annotations
 
 import asyncio
-import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -21,10 +20,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from vespiary_broker.app.queue_walk import Pages, QueueWalk
 from vespiary_broker.app.stream_ranges import Range, RangeReading
 from vespiary_broker.engine.core import LargeBody, NoRoom
+from vespiary_broker.engine.kept_tails import keep_tail
 from vespiary_broker.engine.streams import Stream
 from vespiary_codec.journal.large_reference import decode_large_reference
-from vespiary_codec.journal.record import QUEUE_STATE
-from vespiary_codec.journal.record_types import RecordType
 from vespiary_spec.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -237,17 +235,14 @@ class Streaming:
 
         Durability: on return the head that it returns is below the next sequence after any crash.
         """
-        queue_id = stream.queue.id
-        statistics = self._core.queue_statistics(queue_id)
-        state = QUEUE_STATE.pack(queue_id, 0, statistics.head, statistics.tail)
         try:
-            self._core.append_record(RecordType.QUEUES, struct.pack("<II", 1, 0) + state)
+            tail = keep_tail(self._core, stream.queue.id)
         except NoRoom:
             self._journal.request_space()
             known = max(stream.acknowledged, stream.fenced_tail - 1)
             return Head(min(known, head.sequence), JOURNAL_FULL)
         await self._cycle.durable()
-        stream.fenced_tail = max(stream.fenced_tail, statistics.tail)
+        stream.fenced_tail = max(stream.fenced_tail, tail)
         return head
 
     async def range(self, name: str, epoch: int, after: int, to: int, max_bytes: int) -> Range:
