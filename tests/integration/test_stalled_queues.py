@@ -281,36 +281,6 @@ def test_a_full_disk(tmp_path: Path, connect: Connect) -> None:
         assert "no journal file can be made" in run_command(broker, "status", code=1)
 
 
-def test_deliveries_that_find_no_room_on_a_full_disk(tmp_path: Path, connect: Connect) -> None:
-    """Acknowledgements, each of them a block, take the room that producers leave to them."""
-    pytest.importorskip("proton", reason="python-qpid-proton is not there")
-    from proton.utils import BlockingConnection
-
-    data, free = tmp_path / "data", shutil.disk_usage(tmp_path).free
-    sizes = ("journal-file-size=1MiB", "journal-min-files=2", "journal-compact-min-files=0")
-    with BrokerProcess(data, *sizes) as broker:
-        send_numbered(broker.port(), "/queue/kept", range(1))
-        send_numbered(broker.port(), "/queue/orders", range(400))
-    settings = (f"min-disk-free={free * 2}", "disk-scan-period=100", "max-disk-usage=100")
-    with BrokerProcess(data, *settings, *sizes) as broker:
-        producer = connect(broker)
-        for _ in range(30):  # more than the journal takes; the rest fits into the socket
-            producer.connection.send("/queue/kept", "x" * 90_000, headers={"persistent": "true"})
-        wait_for_stall(broker, "addresses", "orders", "disk")
-        url = f"amqp://127.0.0.1:{broker.port()}"
-        with contextlib.closing(BlockingConnection(url, timeout=WAIT_S)) as connection:
-            receiver = connection.create_receiver("/queue/orders", credit=0)
-            for _ in range(400):
-                receiver.receive()
-                receiver.accept()
-        assert call(broker, "GET", "/queues/orders")["acknowledged"] < 400
-        connect(broker).subscribe("/queue/kept")  # each message is acknowledged as it goes out
-        found = wait_for_stall(broker, "queues", "kept", "disk")
-        assert "acknowledgements find no room in the journal" in found["text"]
-        assert "enlarge the volume" in found["cure"]
-        check_shown(broker, "queues", "kept", "disk")
-
-
 def test_messages_of_the_journal_that_cannot_be_read_into_memory(
     tmp_path: Path, connect: Connect
 ) -> None:
