@@ -186,6 +186,7 @@ class TransferClient:
         place = target.url.rstrip("/")
         given: dict[str, Any] = {"json": data} if isinstance(data, dict) else {"data": data}
         try:
+            _check_name(target.server_name)
             async with self._session.post(
                 f"{place}/api/v1/transfers/{what}",
                 params=query,
@@ -211,6 +212,20 @@ class TransferClient:
             f"the broker at {place} does not take what is handed over: {detail}",
             measured=f"status {status}",
         )
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that no certificate can be for, before there is a connection.
+
+    When its handshake cannot begin, uvloop closes the connection's descriptor twice; by then it may
+    be somebody else's, another connection's or a file's.
+
+    Raises:
+        UnicodeError: It is no host name.
+    """
+    name.encode("idna")
+    if "\0" in name:
+        raise UnicodeError("a host name has no NUL in it")
 
 
 def _parsed(text: bytes) -> dict[str, Any]:
