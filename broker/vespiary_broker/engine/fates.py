@@ -251,10 +251,13 @@ class Fates:
         self._release_due(now_ms)
         if self._scan is None and self._scan_at_ms is not None:
             self._begin_scan()
-        if self._arrived or self._is_scanning:
+        if self._arrived:
             share = self._turn_time.share(self)
             self._look_at_arrived(share)
-            if self._is_scanning and share.has_time:
+            share.end()
+        if self._is_scanning:  # waits for its own turns: what arrives may take all of each
+            share = self._turn_time.share(self._expiry)
+            if share.has_time:
                 self._step()
             share.end()
         return self.mover.work()

@@ -147,6 +147,7 @@ class _Work:
     published: int = 0  # it is at its new place already, and has to be ended here
     is_waiting: bool = False
     is_moving: bool = False
+    begun_ms: int = 0  # when its first message was begun with, which takes long; 0: it was not
     obstacle: Obstacle | None = None  # what it waits for, if that may take long
 
     @property
@@ -378,6 +379,8 @@ class Mover:
                 self._end_published(work)
             place = self.places.find(work.queue, work.reason, work.to)
             work.is_moving = isinstance(place, Place)
+            if not work.is_moving:
+                work.begun_ms = 0
             if isinstance(place, Place):
                 return self._move(work, place, share)
             if isinstance(place, Shed):
@@ -495,12 +498,15 @@ class Mover:
         gathered: list[_Gathered] = []
         untaken: list[MessageView] = []
         who = (Mover, work.queue.id, work.reason, work.to)
-        for view, properties, body in self._gather(work, place, batch, done):
+        # What its filters have said so far holds for the message as it was then: with its times.
+        now_ms, work.begun_ms = work.begun_ms or self._clock_ms(), 0
+        for view, properties, body in self._gather(work, place, batch, done, now_ms):
             # Each batch has time for one filter at least, so it comes to its end: the clock is
             # looked at behind it, not behind the copying of the message.
             handle = place.route.handle_in_time(_Moved(view, properties, body), who, share)
-            if handle is None:
-                break  # in the next turn
+            if handle is None:  # in the next turn
+                work.begun_ms = 0 if gathered or untaken else now_ms
+                break
             if handle == NOWHERE:
                 untaken.append(view)
             else:
@@ -648,11 +654,10 @@ class Mover:
         )
 
     def _gather(
-        self, work: _Work, place: Place, batch: list[int], done: set[int]
+        self, work: _Work, place: Place, batch: list[int], done: set[int], now_ms: int
     ) -> Iterator[tuple[MessageView, bytes, bytes]]:
         """Yield messages with their properties and bodies there, as far as they are in memory."""
         is_found, size_bytes = False, 0
-        now_ms = self._clock_ms()
         for sequence in batch:
             view = self._view(work, sequence)
             if view is None:

@@ -58,12 +58,16 @@ class RetainedMessage(NamedTuple):
         body: Its payload.
         priority: 0 to 9.
         is_special: Whether it expires.
+        topic: Its topic.
+        sequence: Of its note.
     """
 
     properties: bytes
     body: bytes
     priority: int
     is_special: bool
+    topic: str
+    sequence: int
 
 
 class Retained:
@@ -124,11 +128,17 @@ class Retained:
         Args:
             topic: Its topic.
             message: The message; `ready` was awaited.
+
+        Raises:
+            NoRoom: It ends one that is not written yet; to be tried again behind that write.
         """
         queue = self.queue
         assert queue is not None
         acts: list[Note | End] = []
         before = self._sequence(topic)
+        is_cleared = before and not message.body  # what is replaced goes by the key of its note
+        if is_cleared and before >= self._notes.core.queue_statistics(queue.id).available:
+            raise NoRoom("what is retained there is not written yet")
         if before:
             acts.append(End(queue, [before]))
         if message.body:
@@ -272,6 +282,7 @@ class Retained:
             return
         # What is published from now on comes by the subscription.
         end = self._notes.core.queue_statistics(queue.id).tail
+        stint.end()
         await self._load(queue)
         for found in self._matching(topic_filter.split("/")):
             await stint.time()
@@ -282,16 +293,24 @@ class Retained:
             if not may_have(topic):
                 continue
             stint.did(_COPY_US)
-            message = await self._message(queue, sequence, stint)
+            message = await self._message(queue, topic, sequence, stint)
             if message is not None:
                 yield message
             elif self._sequence(topic) == sequence:
                 self._put(topic, 0)  # it has expired
 
-    async def _message(self, queue: Queue, sequence: int, stint: Stint) -> RetainedMessage | None:
+    def is_there(self, message: RetainedMessage) -> bool:
+        """Return whether a message that `matching` yielded is still what its topic has."""
+        return self._sequence(message.topic) == message.sequence
+
+    async def _message(
+        self, queue: Queue, topic: str, sequence: int, stint: Stint
+    ) -> RetainedMessage | None:
         body = await self._notes.body(queue, sequence, stint)
         found = self._notes.core.look(queue.id, sequence, 1, everything=True)
         if body is None or not found.messages or found.messages[0].sequence != sequence:
             return None
         view = found.messages[0]
-        return RetainedMessage(view.properties, body, view.priority, view.is_special)
+        return RetainedMessage(
+            view.properties, body, view.priority, view.is_special, topic, sequence
+        )

@@ -392,6 +392,8 @@ class Subscribing:
                 except NoRoom:
                     stint.end()
                     await self._cycle.space(self._connection)
+                    if not self._hub.retained.is_there(message):
+                        break  # what replaced or cleared it came by the subscription
                 else:
                     break
             if queue.is_deleted or not self._connection.is_open:

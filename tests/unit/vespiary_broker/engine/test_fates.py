@@ -651,3 +651,28 @@ def test_scheduled_messages_that_are_due_take_their_turns() -> None:
         assert len(parts) < 200
     assert sum(parts) == 200
     assert max(parts) <= 48
+
+
+def test_the_scan_has_turns_of_its_own_while_very_much_arrives() -> None:
+    core = RefusingCore(open_core(slabs_max=16, record_bytes_max=490 * 1024))
+    rig = Rig(journal=MemoryJournal(core), scan_period_ms=1000)
+    old, busy = queue_of(rig, "old"), [queue_of(rig, f"busy{number}") for number in range(12)]
+    settle(rig)
+    send(rig, old, b"", expires_ms=rig.now_ms + 100)
+    rig.journal.flush()
+    rig.engine.fates.arrived([old.id])
+    settle(rig)
+    clock = TurnClock(rig.engine.turn_time)
+    core.look = clock.slow(core.look, SHARE_S)  # type: ignore[method-assign]
+    turns = 0
+    while not core.queue_statistics(old.id).acknowledged:
+        clock.turn()
+        rig.now_ms += 20
+        for queue in busy:
+            send(rig, queue, b"", expires_ms=rig.now_ms + 1_000_000)
+        rig.journal.flush()
+        rig.engine.fates.arrived([queue.id for queue in busy])
+        rig.engine.fates.work()
+        rig.journal.flush()
+        turns += 1
+        assert turns < 500, "it expired 10 s ago, and is looked for each second"

@@ -297,3 +297,47 @@ async def test_what_was_retained_before_a_start_is_read_over_some_turns_once(rig
         await asyncio.gather(*(again.ready() for _ in range(5)))
     assert again.count == counted.done == 500, "nobody reads what others read already"
     assert counted.most <= 150
+
+
+@on_rig()
+async def test_what_is_cleared_before_it_is_written_stays_cleared(rig: MqttRig) -> None:
+    writer = await rig.connected("w")
+    writer.send(Publish("other", b"0", 1, retain=True, packet_id=1))
+    await rig.flush()
+    writer.send(
+        Publish("a", b"1", 1, retain=True, packet_id=2),
+        Publish("a", b"", 1, retain=True, packet_id=3),
+    )
+    await processed(rig)
+    again = Retained(rig.hub.retained._notes, rig.hub.topics)  # as after a restart
+    stint = Stint(rig.engine.turn_time)
+    assert [each async for each in again.matching("a", anyone, stint)] == []
+    assert kept(rig) == (1, 1)
+
+
+@pytest.mark.parametrize("newer", [b"2", b""])
+def test_a_copy_that_waits_for_room_does_not_follow_what_replaced_it(newer: bytes) -> None:
+    @on_rig()
+    async def scenario(rig: MqttRig) -> None:
+        await retain(rig, "a", b"1")
+        writer, reader = await rig.connected("w"), await rig.connected("r")
+        publish, is_full = rig.core.publish, True
+
+        def refusing(route: int, properties: bytes, *more: Any, **named: Any) -> Any:
+            if is_full and b"retained" in properties:
+                raise NoRoom
+            return publish(route, properties, *more, **named)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(rig.core, "publish", refusing)
+            reader.send(Subscribe(1, (Subscription("a", 1),)))
+            await rig.flush()
+            writer.send(Publish("a", newer, 1, retain=True, packet_id=2))
+            await rig.flush()
+            is_full = False
+            rig.cycle.on_space()
+            await processed(rig)
+        got = [each.payload for each in reader.packets() if isinstance(each, Publish)]
+        assert got == [newer]
+
+    scenario()
