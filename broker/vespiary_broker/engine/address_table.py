@@ -275,7 +275,9 @@ class AddressTable:
                     route.withhold(route.withheld + 1)
             return
         rival = self._ranks.first_rival(address, queue) if is_plain else None
-        if not is_plain or (rival and not self._ranks.is_outranked(queue, rival)):
+        is_led = rival is None or not self._coming[rival.id]  # senders may not be led to that yet
+        is_first = rival is not None and not self._ranks.is_outranked(queue, rival)
+        if not is_plain or is_first or not is_led:
             self._lead(address)
         elif rival is None:
             self._extend(address, queue)

@@ -199,6 +199,22 @@ def test_a_second_subscriber_of_a_queue_waits_until_all_is_led_to_it(turns: Turn
     assert not is_confirmed
 
 
+def test_a_lower_queue_comes_while_another_is_led_to(turns: Turns) -> None:
+    missed = AddressSettings(send_to_dla_on_no_route=True, dead_letter_address="DLA")
+    rig = _rig(turns, {"a.#": missed})
+    lost = do(rig.registry.create_queue("DLA", "DLA", RoutingType.ANYCAST))
+    high = _make(rig, "high", "a.#", "c", rank=2, is_early=True)
+    before = _added(rig, lost)
+
+    def subscribe_and_send() -> None:
+        _make(rig, "low", "a.4", "c", rank=1, is_durable=False)
+        rig.send("/topic/a.4", b"x")
+
+    turns.at(1, subscribe_and_send)
+    do(rig.registry.write_queue(high))
+    assert _added(rig, lost) == before
+
+
 def test_nothing_leads_to_a_queue_that_retires_meanwhile(rig: Rig, turns: Turns) -> None:
     def retire() -> None:
         queue = rig.registry.queues["q"]
