@@ -19,6 +19,7 @@ from vespiary_broker.engine.duplicates import DuplicateIds
 from vespiary_broker.engine.engine import make_engine
 from vespiary_broker.engine.names import Destination, parse_destination
 from vespiary_broker.engine.naming import NamingRules
+from vespiary_broker.engine.ports import Lock, Spawn
 from vespiary_broker.engine.publishing import find_target, make_target
 from vespiary_broker.engine.queues import Consumer
 from vespiary_broker.engine.subscriptions import SubscriptionRequest, open_subscription
@@ -87,6 +88,8 @@ class Rig:
         naming: NamingRules | None = None,
         count_rules: CountRules | None = None,
         limits: MemoryLimits = NO_LIMITS,
+        lock: Lock | None = None,
+        spawn: Spawn | None = None,
     ) -> None:
         self.now_s = 1000.0
         self.journal = journal or MemoryJournal()
@@ -99,10 +102,10 @@ class Rig:
         self.engine = make_engine(
             self.core,
             self.bindings,
-            lock=NoLock(),
+            lock=lock or NoLock(),
             make_event=asyncio.Event,
             duplicates=self.duplicates,
-            spawn=do,
+            spawn=spawn or do,
             load_slab=lambda *place: self.loads.append(place),
             users=lambda: users or {},
             address_settings=settings or {},

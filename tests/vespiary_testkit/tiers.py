@@ -173,6 +173,7 @@ def _verify() -> list[Part]:
     late["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests/late"), str(ROOT / "tests")])
     many = {"VESPIARY_IMAGES": "1000000", "VESPIARY_CRASH_CYCLES": "100", "VESPIARY_FLIPS": "all"}
     many |= {"VESPIARY_MACHINE_EXAMPLES": "120", "VESPIARY_ENGINE_EXAMPLES": "200"}
+    many |= {"VESPIARY_ROUTING_WORLDS": "600"}
     cases = {"VESPIARY_FUZZ_CASES": "80"}
     return [
         _C,
