@@ -296,6 +296,20 @@ def check(configuration: Configuration, spelling: Spelling = Spelling.KEBAB) -> 
                 cure=f"give {folder}, or leave it out",
             )
     _check_wildcards(configuration.wildcard_addresses, spelling)
+    _check_listeners(configuration, spelling)
+    _check_addresses(configuration.addresses, spelling)
+    _check_limits(configuration, spelling)
+    check_address_settings(configuration.address_settings, spelling)
+    check_anonymous_role(configuration.security.anonymous_role, spelling)
+    check_security_settings(
+        configuration.security_settings,
+        configuration.wildcard_addresses,
+        configuration.acceptors,
+        spelling,
+    )
+
+
+def _check_listeners(configuration: Configuration, spelling: Spelling) -> None:
     listeners: dict[tuple[str, int], str] = {}
     admin = configuration.admin
     if admin.port:
@@ -329,16 +343,6 @@ def check(configuration: Configuration, spelling: Spelling = Spelling.KEBAB) -> 
             _check_stomp(acceptor, configuration, path, spelling)
         if acceptor.tls is not None:
             _check_tls(acceptor.tls, f"{path}.tls", spelling)
-    _check_addresses(configuration.addresses, spelling)
-    _check_limits(configuration, spelling)
-    check_address_settings(configuration.address_settings, spelling)
-    check_anonymous_role(configuration.security.anonymous_role, spelling)
-    check_security_settings(
-        configuration.security_settings,
-        configuration.wildcard_addresses,
-        configuration.acceptors,
-        spelling,
-    )
 
 
 def _check_wildcards(wildcards: WildcardAddresses, spelling: Spelling) -> None:

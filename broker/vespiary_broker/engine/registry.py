@@ -539,10 +539,7 @@ class Registry:
                     self._make_room(address)
                 owner = await self._ensure_address(address, {routing_type}, is_auto_created=True)
                 queue = Queue(
-                    await self._ids.take(),
-                    name,
-                    owner,
-                    routing_type,
+                    *(await self._ids.take(), name, owner, routing_type),
                     is_durable=is_durable,
                     is_auto_created=is_auto_created,
                     is_temporary=is_temporary,
