@@ -281,6 +281,45 @@ def test_a_full_disk(tmp_path: Path, connect: Connect) -> None:
         assert "no journal file can be made" in run_command(broker, "status", code=1)
 
 
+def test_acknowledgements_that_find_no_room_on_a_full_disk(
+    tmp_path: Path, connect: Connect
+) -> None:
+    """Each of them a block, they take the room that producers leave to them."""
+    data, free = tmp_path / "data", shutil.disk_usage(tmp_path).free
+    sizes = ("journal-file-size=1MiB", "journal-min-files=2", "journal-compact-min-files=0")
+    with BrokerProcess(data, *sizes) as broker:
+        send_numbered(broker.port(), "/queue/orders", range(2000))
+    settings = (f"min-disk-free={free * 2}", "disk-scan-period=100", "max-disk-usage=100")
+    with BrokerProcess(data, *settings, *sizes) as broker:
+        producer = connect(broker)
+        for _ in range(30):  # more than the journal takes; the rest fits into the socket
+            producer.connection.send("/queue/kept", "x" * 90_000, headers={"persistent": "true"})
+        wait_for_stall(broker, "addresses", "orders", "disk")
+        consumer = connect(broker)
+        consumer.subscribe("/queue/orders", "client-individual", **{"prefetch-count": "2000"})
+        acknowledged = call(broker, "GET", "/queues/orders")["acknowledged"]
+
+        def is_taken_or_stalled(count: int) -> bool:
+            now = call(broker, "GET", "/queues/orders")
+            return bool(now["acknowledged"] > count or now["stall"])
+
+        # Nothing waits for an answer to an acknowledgement, which may never come.
+        for frame in consumer.recorder.take(2000):
+            consumer.connection.ack(frame.headers["ack"])
+            wait_for(lambda: is_taken_or_stalled(acknowledged))  # noqa: B023 (called right here)
+            found = call(broker, "GET", "/queues/orders")
+            if found["stall"]:
+                break
+            acknowledged = found["acknowledged"]
+        stalled = wait_for_stall(broker, "queues", "orders", "disk")
+        assert "acknowledgements of 1 consumer find no room in the journal" in stalled["text"]
+        assert "no journal file can be made" in stalled["text"]
+        assert "enlarge the volume" in stalled["cure"]
+        assert found["delivering"], "the consumer holds what it cannot get rid of"
+        check_shown(broker, "queues", "orders", "disk")
+        assert "queue orders (disk" in run_command(broker, "status", code=1)
+
+
 def test_messages_of_the_journal_that_cannot_be_read_into_memory(
     tmp_path: Path, connect: Connect
 ) -> None:

@@ -124,7 +124,7 @@ class StallWatch:
         """Return what is stalled as of now, what has been so for longest first.
 
         Full addresses come first, then other addresses, then queues. Addresses that wait for the
-        disk come last, since that stalls them all.
+        disk alone come last, since that stalls them all.
 
         Args:
             limit: Most of them.
@@ -133,7 +133,7 @@ class StallWatch:
         now_s, count_max = self._clock_s(), _LOOKS_EACH * limit
         ranks: list[list[tuple[Place, float]]] = [[] for _ in range(_RANKS)]
         for watched in self._watched.values():  # the oldest comes first
-            rank = ranks[_rank(watched.place, watched.stall.reason)]
+            rank = ranks[_rank(watched.place, watched.stall)]
             if len(rank) < count_max:
                 rank.append((watched.place, watched.since_s))
         for name in addresses:
@@ -255,13 +255,15 @@ class StallWatch:
         return self._registry.addresses.get(place.name) is place
 
 
-def _rank(place: Place, reason: StallReason) -> int:
+def _rank(place: Place, stall: Stall) -> int:
     """Return which places are shown first: one of `_RANKS` numbers from 0."""
     if isinstance(place, Queue):
         return 2
-    if reason in (StallReason.FULL, StallReason.MEMORY):
+    if stall.reason in (StallReason.FULL, StallReason.MEMORY):
         return 0
-    return 3 if reason is StallReason.DISK else 1
+    if stall.reason is StallReason.DISK:
+        return 0 if stall.blocked_producers else 3  # it is full as well
+    return 1
 
 
 def _kind(place: Place) -> str:

@@ -7,7 +7,11 @@ API, metrics and the log (`stall_watch`) all ask `Stalls.why`. Owner: the event 
 An address is stalled when messages do not get in: it is full, or producers wait for it. A queue is
 stalled when it has messages that no consumer is given. What depends on consumers is a stall only
 if nothing has left the queue since its last sample (`queue_rates`): a consumer that is busy has no
-credit most of the time. Messages that consumers hold are not stalled, however long that takes.
+credit most of the time. Messages that consumers hold are not stalled, however long that takes,
+unless their acknowledgements wait for room on a full disk.
+
+What only an operator can repair, a full disk and messages that cannot be moved, is the reason
+whatever else holds up a place as well; the milder reason goes on in its sentences.
 """
 
 from __future__ import annotations
@@ -82,6 +86,7 @@ class Stalls:
         engine: The engine.
         blocked_producers: Returns how many producers wait for an address that is full.
         disk_full: Returns why no journal file can be made; None while there is room.
+        waits_for_room: Whether the connection with a handle waits for room in the journal.
     """
 
     def __init__(
@@ -89,6 +94,7 @@ class Stalls:
         engine: Engine,
         blocked_producers: Callable[[str], int],
         disk_full: Callable[[], VespiaryError | None],
+        waits_for_room: Callable[[int], bool],
     ) -> None:
         self._core = engine.core
         self._dispatcher = engine.dispatcher
@@ -98,6 +104,7 @@ class Stalls:
         self._fates = engine.fates
         self._blocked_producers = blocked_producers
         self._disk_full = disk_full
+        self._waits_for_room = waits_for_room
 
     def why(self, place: Queue | Address) -> Stall | None:
         """Return why a queue or an address is not moving; None: it is, or it has nothing to move.
@@ -112,18 +119,25 @@ class Stalls:
     def _why_address(self, address: Address) -> Stall | None:
         if address.name.startswith(OWN_PREFIX):
             return None
+        milder = self._why_address_alone(address)
+        disk = self._disk_full()
+        settings = self._registry.settings_for(address.name)
+        if disk is None or settings.disk_full_policy is not DiskFullPolicy.BLOCK:
+            return milder
+        stall = Stall(
+            StallReason.DISK,
+            f"its producers wait for room on the disk: {disk}",
+            "consume messages, so that journal files can be reused, or enlarge the volume",
+        )
+        return _graver(stall, milder)
+
+    def _why_address_alone(self, address: Address) -> Stall | None:
+        """Return what stalls an address whatever room the disk has."""
         for one in (address, *address.wildcards):
             full = self._memory.full_address(one.name)
             if full is not None:
                 return self._full(address, one, full)
-        disk = self._disk_full()
         settings = self._registry.settings_for(address.name)
-        if disk is not None and settings.disk_full_policy is DiskFullPolicy.BLOCK:
-            return Stall(
-                StallReason.DISK,
-                f"its producers wait for room on the disk: {disk}",
-                "consume messages, so that journal files can be reused, or enlarge the volume",
-            )
         if address.is_paused:
             return _paused("address", address.name)
         held = self._registry.limits.sends.held(address.name)
@@ -178,11 +192,39 @@ class Stalls:
     def _why_queue(self, queue: Queue) -> Stall | None:
         if queue.traits.is_internal:
             return None
+        statistics = self._core.queue_statistics(queue.id)
+        milder = self._why_queue_alone(queue, statistics)
+        unmovable = None
+        if milder is not None or (statistics.aside and not _in_queue(statistics)):
+            unmovable = self._unmovable(queue)
+        if unmovable is not None:
+            milder = _graver(unmovable, milder)
+        disk = self._why_unacknowledged(queue, statistics)
+        return milder if disk is None else _graver(disk, milder)
+
+    def _why_unacknowledged(self, queue: Queue, statistics: QueueStatistics) -> Stall | None:
+        """Return the stall of a queue whose acknowledgements wait for room on a full disk."""
+        disk = self._disk_full()
+        if disk is None or not (statistics.delivering or _in_queue(statistics)):
+            return None
+        waiting = sum(self._waits_for_room(one.output.handle) for one in queue.consumers)
+        if not waiting and not self._dispatcher.is_without_room(queue.id):
+            return None
+        if self._rates.has_moved(queue):
+            return None
+        whose = f" of {_counted(waiting, 'consumer', 'consumers')}" if waiting else ""
+        return Stall(
+            StallReason.DISK,
+            f"acknowledgements{whose} find no room in the journal: {disk}",
+            "enlarge the volume, or remove other files from it",
+        )
+
+    def _why_queue_alone(self, queue: Queue, statistics: QueueStatistics) -> Stall | None:
+        """Return what stalls a queue apart from a full disk and messages that cannot be moved."""
         if queue.is_held:
             if queue.is_paused:
                 return _paused("queue", queue.name)
             return _paused("address", queue.address.name)
-        statistics = self._core.queue_statistics(queue.id)
         if not _in_queue(statistics):
             return self._set_aside(queue, statistics)
         if queue.stream is not None:
@@ -200,9 +242,6 @@ class Stalls:
         if not statistics.aside or statistics.delivering:
             return None
         scheduled = self._fates.schedule.waiting.count(queue.id)
-        unmovable = self._unmovable(queue)
-        if unmovable is not None:
-            return unmovable
         others = statistics.aside - scheduled
         parts = [f"{_counted(scheduled, 'message is', 'messages are')} scheduled for later"]
         if others > 0:
@@ -245,13 +284,6 @@ class Stalls:
     def _why_undelivered(self, queue: Queue, statistics: QueueStatistics) -> Stall | None:
         served = [consumer for tier in queue.rota.tiers for consumer in tier]
         takers = [consumer for consumer in served if self._takes(consumer)]
-        disk = self._disk_full()
-        if disk is not None and self._dispatcher.is_without_room(queue.id):
-            return Stall(
-                StallReason.DISK,
-                f"acknowledgements find no room in the journal: {disk}",
-                "enlarge the volume, or remove other files from it",
-            )
         alone = self._why_alone(queue, served, takers)
         if alone is not None:
             return alone
@@ -371,6 +403,21 @@ class Stalls:
         if remaining_credit(self._core, consumer) == 0:
             return False
         return not self._dispatcher.is_output_full(consumer.output, consumer.queue.id)
+
+
+def _graver(stall: Stall, milder: Stall | None) -> Stall:
+    """Return a stall that only an operator can end, with what else holds up the same place."""
+    if milder is None:
+        return stall
+    # What is scheduled comes later in any case, and a delay before a move says nothing of its own.
+    if milder.reason is StallReason.SCHEDULED:
+        return stall
+
+    def cures() -> str:
+        return f"{stall.cure}; then {milder.cure}"
+
+    text = f"{stall.text}; besides, {milder.text}"
+    return Stall(stall.reason, text, cures, milder.blocked_producers)
 
 
 def _counted(count: int, one: str, many: str) -> str:

@@ -112,7 +112,9 @@ class Cycle:
         self._measuring = Reaping(engine.slow_consumers, self.loop, self.touch)
         dead_peers = DeadPeers(self.connections.values, self.loop.time)
         self._seeking = Reaping(dead_peers, self.loop, self.touch)
-        self.stalls = Stalls(engine, self.producers.count_for, lambda: journal.blocked)
+        self.stalls = Stalls(
+            engine, self.producers.count_for, lambda: journal.blocked, self.waits_for_room
+        )
         self.stall_watch = StallWatch(engine, self.stalls, self.loop.time)
         self._sampling = Reaping(self.stall_watch, self.loop, self.touch)
 
@@ -272,6 +274,15 @@ class Cycle:
         if self._journal.blocked is None:
             return 0
         return len(self._blocked) + self._space_waiters
+
+    def waits_for_room(self, handle: int) -> bool:
+        """Whether a connection waits for room in the journal, with all that its client sent since.
+
+        Args:
+            handle: That of its output.
+        """
+        connection = self.connections.get(handle)
+        return connection is not None and (connection in self._blocked or connection in self._space)
 
     def on_blocked(self) -> None:
         """Let policies decide about those that wait for room: the disk is full."""

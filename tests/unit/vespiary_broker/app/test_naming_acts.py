@@ -27,7 +27,7 @@ class Turns:
 
     def __init__(self, engine: Engine) -> None:
         self.touched = 0
-        self.stalls = Stalls(engine, lambda _: 0, lambda: None)
+        self.stalls = Stalls(engine, lambda _: 0, lambda: None, lambda _: False)
 
     def touch(self) -> None:
         self.touched += 1

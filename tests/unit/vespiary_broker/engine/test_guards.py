@@ -313,7 +313,7 @@ def test_an_anycast_queue_of_a_wildcard_needs_each_permission_everywhere(lacking
 
 def test_what_waits_for_a_user_who_may_have_it_counts_as_stalled() -> None:
     rig = made(hash=("alice", "bob"), secret=("alice",))
-    stalls = Stalls(rig.engine, lambda _: 0, lambda: None)
+    stalls = Stalls(rig.engine, lambda _: 0, lambda: None, lambda _: False)
     watch = StallWatch(rig.engine, stalls, lambda: rig.now_s)
     do(rig.registry.create_queue("#", "#", RoutingType.ANYCAST))
     consumer = subscribe(rig, rig.output(), "/queue/#", "bob")

@@ -44,7 +44,13 @@ class Watched:
         self.rig = Rig(matches or None, **options)
         self.disk: JournalFull | None = None
         self.producers = 0
-        self.stalls = Stalls(self.rig.engine, lambda _: self.producers, lambda: self.disk)
+        self.waiting: set[int] = set()  # handles of connections that wait for the journal
+        self.stalls = Stalls(
+            self.rig.engine,
+            lambda _: self.producers,
+            lambda: self.disk,
+            lambda handle: handle in self.waiting,
+        )
         self.watch = StallWatch(self.rig.engine, self.stalls, lambda: self.rig.now_s)
 
     def send(self, count: int = 1, properties: bytes = b"", queue: str = "q") -> None:
@@ -442,6 +448,49 @@ def test_deliveries_that_find_no_room() -> None:
     assert watched.reason() is StallReason.DISK
 
 
+def test_acknowledgements_that_wait_for_room() -> None:
+    """With and without more messages in the queue; what moves by other consumers is no stall."""
+    watched = Watched()
+    output = watched.rig.output()
+    watched.rig.subscribe(output, "/queue/q", credit=2)
+    watched.send(2)
+    watched.settle()
+    watched.disk = FULL_DISK
+    assert watched.reason() is None, "its consumer holds all messages, and may be busy"
+    watched.waiting.add(output.handle)
+    assert watched.reason() is StallReason.DISK, "its consumer holds all, and cannot get rid of it"
+    watched.send(1)
+    watched.settle()
+    stall = watched.stalls.why(watched.rig.registry.queues["q"])
+    assert stall is not None
+    assert stall.reason is StallReason.DISK
+    assert "acknowledgements of 1 consumer find no room in the journal" in stall.text
+    assert "enlarge the volume" in stall.cure
+    watched.disk = None
+    assert watched.reason() is StallReason.NO_CREDIT
+
+
+def test_what_an_operator_has_to_repair_is_not_hidden() -> None:
+    watched = Watched(full())
+    output = watched.rig.output()
+    watched.rig.subscribe(output, "/queue/q", credit=1)
+    watched.send(2)
+    watched.settle()
+    registry, watched.disk, watched.producers = watched.rig.registry, FULL_DISK, 3
+    watched.waiting.add(output.handle)
+    do(registry.pausing.pause_queue(registry.queues["q"], is_paused=True))
+    stall = watched.stalls.why(registry.queues["q"])
+    assert stall is not None
+    assert stall.reason is StallReason.DISK
+    assert "it is paused" in stall.text
+    assert "`vespiary queue resume q`" in stall.cure
+    watched.rig.engine.memory.refresh()
+    stall = watched.stalls.why(registry.addresses["q"])
+    assert stall is not None
+    assert (stall.reason, stall.blocked_producers) == (StallReason.DISK, 3)
+    assert "it is full" in stall.text
+
+
 def test_a_message_that_is_being_read_back() -> None:
     watched = Watched()
     watched.rig.subscribe(watched.rig.output(), "/queue/q")
@@ -656,7 +705,7 @@ def test_full_addresses_come_first_and_a_full_disk_last() -> None:
     names = [(place.kind, place.name) for place in watched.watch.stalled(4)]
     addresses = [("address", name) for name in ("q", "paused", "other", "later")]
     assert names == addresses
-    watched.disk = FULL_DISK
+    watched.disk, watched.producers = FULL_DISK, 1
     watched.scan()
     kinds = [place.kind for place in watched.watch.stalled(8)]
     assert kinds == ["address", *["queue"] * 4, *["address"] * 3]
