@@ -27,7 +27,7 @@ def request_log() -> logging.Logger:
 class _Shortening(logging.Filter):
     """Makes one short line of a request that is no HTTP, and few of these in a minute.
 
-    Without this bound, any client could fill the disk. Lines about our own failures are not bounded.
+    Without it any client could fill the disk. Lines about our own failures pass as they are.
     """
 
     def __init__(self) -> None:
