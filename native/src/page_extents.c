@@ -235,7 +235,7 @@ bool index_record_fits(const vespiary_core *core, const page_index *in, const ui
 {
     uint64_t offset = get32(at), places = get16(at + 10);
     uint64_t length = ADD_HEADER + places * PLACE_BYTES + get16(at + 8) + (uint64_t)get32(at + 4);
-    return places && offset >= PAGE && offset + length <= in->data_end &&
+    return places && offset >= PAGE && !(offset & 7) && offset + length <= in->data_end &&
            (offset & (core->slab_bytes - 1)) + length <= core->slab_bytes;
 }
 

@@ -194,6 +194,7 @@ class Entering:
         if (
             not places
             or offset < PAGE
+            or offset % 8
             or offset + length > data_end
             or slab_at + length > self._image.slab_bytes
         ):

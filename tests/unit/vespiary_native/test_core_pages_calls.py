@@ -171,6 +171,10 @@ def test_a_damaged_index_changes_nothing(rig: CoreRig, pages: PageFiles) -> None
             rig.core.page_enter(page_id, 1, bytes(bad))
     with pytest.raises(ValueError):
         rig.core.page_enter(page_id, 1, footer[:63])
+    beside_the_record = bytearray(footer)
+    beside_the_record[32 + 3 * 8] += 4  # records begin at multiples of 8
+    with pytest.raises(ValueError):
+        rig.core.page_enter(page_id, 1, bytes(beside_the_record))
     assert rig.core.queue_statistics(1).paged == 3
     assert rig.core.page_enter(page_id, 1, footer) == 3
 
