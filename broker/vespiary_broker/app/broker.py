@@ -12,7 +12,6 @@ durable → folders let go. A journal that fails ends the broker: clients are to
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import time
@@ -34,6 +33,7 @@ from vespiary_broker.app.counting_messages import CountingMessages
 from vespiary_broker.app.draining import Draining
 from vespiary_broker.app.duplicate_ids import make_duplicate_ids
 from vespiary_broker.app.early import begin_verification
+from vespiary_broker.app.garbage import Garbage
 from vespiary_broker.app.jms import JmsAdministration
 from vespiary_broker.app.journal_options import journal_options
 from vespiary_broker.app.large import open_large
@@ -96,8 +96,6 @@ _TRANSACTION_BYTES_MAX: Final = 8 * 1024 * 1024
 _CLOSE_S: Final = 1.0
 _LOAD_AGAIN_S: Final = 0.02
 _LOAD_FAILED_S: Final = 1.0
-_GC_THRESHOLDS: Final = (5_000, 200, 100)
-"""The plain path makes no objects that live in cycles, so collections are rare on purpose."""
 
 log = logging.getLogger(__name__)
 
@@ -271,6 +269,8 @@ class BrokerApp(Administration):
         await self._open_jms(stack, folders.jms)
         begin_mqtt(stack, cycle)
         stack.push_async_callback(self._disconnect)
+        self._garbage = Garbage(cycle.loop.call_soon_threadsafe)
+        stack.callback(self._garbage.stop)
         cycle.start()
         begin_paging(self._pager, engine, cycle)
         Withholding(engine, cycle, journal, self._pager)
@@ -436,9 +436,7 @@ class BrokerApp(Administration):
         self._ready_s = time.monotonic()
         self._not_ready_reason = ""
         seconds = round(self._ready_s - self._started_s, 3)
-        # Without a collection, which would take 30 ms now: imports leave little to collect.
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
+        self._garbage.start()
         if journal.fallback_reason:
             log.warning("journal engine: %s", journal.fallback_reason)
         log.info(
