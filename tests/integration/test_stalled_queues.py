@@ -315,7 +315,7 @@ def test_acknowledgements_that_find_no_room_on_a_full_disk(
         assert "acknowledgements of 1 consumer find no room in the journal" in stalled["text"]
         assert "no journal file can be made" in stalled["text"]
         assert "enlarge the volume" in stalled["cure"]
-        assert found["delivering"], "the consumer holds what it cannot get rid of"
+        assert found["delivering"], "the consumer cannot acknowledge what it holds"
         check_shown(broker, "queues", "orders", "disk")
         assert "queue orders (disk" in run_command(broker, "status", code=1)
 

@@ -437,8 +437,8 @@ class PagingCalls:
     def footer(self, page_id: int) -> bytes:
         """Return the footer of a page; now and then a bit of it is wrong.
 
-        Never so that a record seems to stand where another 8 bytes do: the core looks at no record
-        to find that out, its callers verify the footer's checksum.
+        An offset is never wrong by a multiple of 8. The core cannot tell such an offset from a good
+        one without reading the record; its callers verify the footer's checksum.
         """
         data = self.page_files[page_id]
         footer_offset = int.from_bytes(data[-48:-40], "little")

@@ -25,9 +25,9 @@ def request_log() -> logging.Logger:
 
 
 class _Shortening(logging.Filter):
-    """Makes one short line of a request that is no HTTP, and few of these in a minute.
+    """Makes one short line of a request that is not HTTP, and at most a few a minute.
 
-    Without it any client could fill the disk. Lines about our own failures pass as they are.
+    Without it any client could fill the disk. Lines about our own failures pass unchanged.
     """
 
     def __init__(self) -> None:

@@ -4,9 +4,10 @@ Owns the collector's thresholds, and what is kept from its sight. A collection l
 of its generation at once, which takes about 0.5 microseconds each, and everybody waits: with 20,000
 subscriptions a full one takes 0.2 to 0.4 s. So what has lived through the two young generations,
 some 15,000 objects at a time, is frozen: no collection looks at it again, and reference counting
-frees it. Cycles that end when they are frozen are found only by a full collection. One is due when
-memory has grown by as much as it was after the last one, and by at least `GROWTH_BLOCKS`: so rarely
-that its price, spread over what was made meanwhile, is small, and memory is bounded. Must never
+frees it. Frozen cycles that are no longer used are found only by a full collection. One is due when
+memory has doubled since the last one and has grown by at least `GROWTH_BLOCKS`, so memory is
+bounded and full collections are rare. One takes 0.5 s and more, because queues and subscriptions
+that have ended are still such cycles. Must never
 touch what the plain path makes: it makes no cycles, so collections are rare there.
 """
 
@@ -20,8 +21,8 @@ from collections.abc import Callable
 from typing import Final
 
 THRESHOLDS: Final = (5_000, 1, 1_000_000)
-"""Objects more than before, for a collection of the first generation; collections of the first for
-one of the second, which has 15,000 objects then; the third has none, and is not collected."""
+"""New objects before a collection of the first generation; collections of the first before one of
+the second, which has up to 15,000 objects then; the third is empty and is not collected."""
 GROWTH_BLOCKS: Final = 2_000_000
 """Least growth of memory, in blocks of Python's allocator, before all is collected: some 150 MB,
 or more than 30,000 MQTT subscriptions."""

@@ -458,7 +458,7 @@ def test_acknowledgements_that_wait_for_room() -> None:
     watched.disk = FULL_DISK
     assert watched.reason() is None, "its consumer holds all messages, and may be busy"
     watched.waiting.add(output.handle)
-    assert watched.reason() is StallReason.DISK, "its consumer holds all, and cannot get rid of it"
+    assert watched.reason() is StallReason.DISK, "its consumer cannot acknowledge what it holds"
     watched.send(1)
     watched.settle()
     stall = watched.stalls.why(watched.rig.registry.queues["q"])
