@@ -262,6 +262,17 @@ def wildcards(broker: RunningBroker) -> None:
         client.close()
 
 
+def long_wildcards(broker: RunningBroker) -> None:
+    """2000 patterns of 1000 bytes, and messages to new topics that fit all but their ends."""
+    with _connected(broker, "STOMP", 0) as client, _connected(broker, "STOMP", 1) as other:
+        for number in range(2000):
+            words = ["*" if number >> bit & 1 else "a" for bit in range(12)] + ["*"] * 480
+            _subscribe(client, f"/topic/{'.'.join(words)}.x{number}", "", number)
+        _read_until(client, b"subscribed-1999")
+        for number in range(50):
+            _send(other, f"/topic/{'.'.join(['a'] * 492)}.{number}", 1, "x")
+
+
 def matching_wildcards(broker: RunningBroker) -> None:
     """4000 patterns that all match ten topics: made, half of them unsubscribed, the rest closed."""
     topics = ["/".join("a" for _ in range(12)) + f"/{number}" for number in range(10)]
@@ -360,6 +371,7 @@ SCENARIOS: Final = (
     Scenario("an AMQP browser, 6 KB", amqp_browser),
     Scenario("browsing and counting, 6 KB", browsing),
     Scenario("4000 wildcards, new topics", wildcards),
+    Scenario("2000 wildcards of 1 KB, new topics", long_wildcards),
     Scenario("4000 wildcards that match ten topics", matching_wildcards),
     Scenario("1000 wildcards with selectors", matching_filters),
     Scenario("20,000 retained messages, # and +", retained),

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from vespiary_broker.engine.address_settings import AddressSettingsTable
@@ -139,11 +138,11 @@ class AddressTable:
     async def admit_in_steps(self, address: Address) -> None:
         """As `admit`: there may be very many addresses that a wildcard may cover.
 
-        Many wildcards may cover a plain one. It may have left the table meanwhile.
+        Many wildcards may cover a plain one. It may have left the table meanwhile. Addresses are
+        admitted one after the other (`Registry` has a lock for that).
         """
-        if self._wildcards.count and not self._syntax.is_wildcard(address.name):
-            act = partial(self._wildcards.covering, address.name)
-            await self._switches.turn_time.run(act)  # kept for what follows
+        if not self._syntax.is_wildcard(address.name):
+            await self._wildcards.find(address.name, self._switches.turn_time)
         pattern = self._enter_address(address)
         if pattern is None:
             return

@@ -7,19 +7,21 @@ never know queues. Called by `address_settings`, `registry` and `publishing`; ow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from vespiary_broker.engine.turn_time import LOOK_US, Stint, TurnTime
 
 if TYPE_CHECKING:
     from vespiary_broker.engine.addresses import Address
 
+T = TypeVar("T")
 
 _BLOCK_WORDS: Final = 4096
-"""Words of patterns that are matched together."""
-_SINGLE_MAX: Final = 2
-"""Wildcards for one word of a pattern in the tree: the branches that a name leaves possible grow
-with the levels of the tree to the power of this."""
+_TREE_MAX: Final = 4096
+"""With n wildcards for one word, a name leaves about as many branches of the tree possible at each
+of its levels as there are levels to the power of n."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Pattern:
         self._syntax = syntax
         self._delimiter = syntax.delimiter
         self._parts = syntax.words(text)
-        self._automaton: _Automaton | None = None
+        self._automaton: _Automaton[str] | None = None
         wild = (syntax.any_words, syntax.single_word)
         first = next((n for n, part in enumerate(self._parts) if part in wild), len(self._parts))
         self._head = syntax.delimiter.join(self._parts[:first])
@@ -95,48 +97,79 @@ class Pattern:
 
     def _walk(self, words: list[str]) -> bool:
         if self._automaton is None:
-            self._automaton = _Automaton([self._parts], self._syntax)
+            self._automaton = _Automaton(self._syntax)
+            self._automaton.add(self.text, self._parts)
         return bool(self._automaton.matching(words))
 
 
-class _Automaton:
+class _Automaton(Generic[T]):
     """Patterns that are matched together, with one bit for each of their words.
 
     A bit is set while the words before it can have taken what came so far. Each word of a name
     takes the same few steps, whatever the patterns are, so no name takes longer than its words
     times the patterns' words, by 64 at a time.
 
+    Attributes:
+        size: Its bits; those of patterns that were removed stay.
+        live: The bits of the patterns that it has.
+
     Args:
-        patterns: Their words.
         syntax: Which words are wildcards.
     """
 
-    __slots__ = ("_any", "_ends", "_single", "_start", "_words")
+    __slots__ = (
+        "_any", "_any_words", "_by_end", "_ends", "_places", "_single", "_single_word", "_start",
+        "_words", "live", "size",
+    )  # fmt: skip
 
-    def __init__(self, patterns: Sequence[Sequence[str]], syntax: WildcardSyntax) -> None:
-        self._any = self._single = self._start = 0
-        self._ends: list[int] = []
-        words: dict[str, int] = {}
-        at = 0
-        for parts in patterns:
-            self._start |= 1 << at
-            before = ""
-            for part in parts:
-                if part != syntax.any_words:
-                    words[part] = words.get(part, 0) | 1 << at
-                elif before == part:
-                    continue  # two in a row mean the same as one
-                else:
-                    self._any |= 1 << at
-                before = part
-                at += 1
-            self._ends.append(1 << at)
+    def __init__(self, syntax: WildcardSyntax) -> None:
+        self.size = self.live = 0
+        self._any_words, self._single_word = syntax.any_words, syntax.single_word
+        self._any = self._single = self._start = self._ends = 0
+        self._words: dict[str, int] = {}
+        self._by_end: dict[int, T] = {}
+        self._places: dict[T, tuple[int, int]] = {}
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._places)
+
+    def add(self, pattern: T, parts: Sequence[str]) -> None:
+        """Take a pattern in.
+
+        Args:
+            pattern: What `matching` returns for it.
+            parts: Its words.
+        """
+        begin = at = self.size
+        before = ""
+        for part in parts:
+            if part == self._single_word:
+                self._single |= 1 << at
+            elif part != self._any_words:
+                self._words[part] = self._words.get(part, 0) | 1 << at
+            elif before == part:
+                continue  # two in a row mean the same as one
+            else:
+                self._any |= 1 << at
+            before = part
             at += 1
-        self._single = words.pop(syntax.single_word, 0)
-        self._words = {word: places | self._single for word, places in words.items()}
+        self._start |= 1 << begin
+        self._ends |= 1 << at
+        self._by_end[at] = pattern
+        self._places[pattern] = (begin, at)
+        self.size = at + 1
+        self.live += self.size - begin
 
-    def matching(self, words: list[str]) -> list[int]:
-        """Return which patterns cover a name, by their index.
+    def remove(self, pattern: T) -> None:
+        """Take a pattern out: nothing gets to its words any more."""
+        begin, end = self._places.pop(pattern)
+        del self._by_end[end]
+        self._start ^= 1 << begin
+        self._ends ^= 1 << end
+        self.live -= end + 1 - begin
+
+    def matching(self, words: list[str]) -> list[T]:
+        """Return the patterns that cover a name.
 
         Args:
             words: The words of the name.
@@ -145,11 +178,17 @@ class _Automaton:
         state = self._start
         state |= (state & any_words) << 1
         for word in words:
-            state = (state & places.get(word, single)) << 1 | state & any_words
+            state = (state & (places.get(word, 0) | single)) << 1 | state & any_words
             if not state:
                 return []
             state |= (state & any_words) << 1
-        return [index for index, end in enumerate(self._ends) if state & end]
+        found = []
+        ends = state & self._ends
+        while ends:
+            end = ends.bit_length() - 1
+            found.append(self._by_end[end])
+            ends ^= 1 << end
+        return found
 
 
 def is_hidden(name: str, pattern: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> bool:
@@ -230,50 +269,41 @@ class _Node:
     address: Address | None = None
 
 
-@dataclass(eq=False, slots=True)
-class _Block:
-    """Patterns that are matched together.
-
-    Attributes:
-        patterns: Their words, by address.
-        words: How many these are.
-        automaton: Matches them; None: they have changed.
-    """
-
-    patterns: dict[Address, list[str]] = field(default_factory=dict)
-    words: int = 0
-    automaton: _Automaton | None = None
-
-
 class WildcardTable:
     """The wildcard addresses, found by the names that they cover.
 
     Most are found in a tree, where a look takes one step for each word and each branch that is
     still possible, however many patterns there are. Those with a wildcard for any number of words
-    before their end would be possible everywhere, and those with many wildcards for one word would
-    leave very many branches possible; they are matched block by block.
+    before their end would be possible everywhere, and those with wildcards for one word among many
+    would leave very many branches possible; they are matched block by block.
+
+    Attributes:
+        tree_max: Most steps that patterns of one length may add to a look at the tree.
+        block_words: Words of patterns that are matched together.
 
     Args:
         syntax: What is a word and what a wildcard.
     """
 
     def __init__(self, syntax: WildcardSyntax) -> None:
-        self.count = 0
+        self.tree_max = _TREE_MAX
+        self.block_words = _BLOCK_WORDS
         self._syntax = syntax
         self._root = _Node()
-        self._blocks: list[_Block] = []
-        self._block_of: dict[Address, _Block] = {}
+        self._blocks: list[_Automaton[Address]] = []
+        self._block_of: dict[Address, _Automaton[Address] | None] = {}  # None: it is in the tree
         self._last: tuple[str, tuple[Address, ...]] | None = None  # a new name is asked for thrice
 
     def add(self, address: Address) -> None:
         """Take a wildcard address in."""
-        self.count += 1
-        words = self._syntax.words(address.name)
         self._last = None
-        is_wild = words.count(self._syntax.single_word) > _SINGLE_MAX
-        if is_wild or self._syntax.any_words in words[:-1]:
+        words = self._syntax.words(address.name)
+        singles = words.count(self._syntax.single_word)
+        is_wide = singles > 0 and len(words) ** (singles + 1) > self.tree_max
+        if is_wide or self._syntax.any_words in words[:-1]:
             self._add_to_block(address, words)
             return
+        self._block_of[address] = None
         node = self._root
         for word in words:
             child = node.children.get(word)
@@ -284,26 +314,27 @@ class WildcardTable:
         node.address = address
 
     def _add_to_block(self, address: Address, words: list[str]) -> None:
-        if not self._blocks or self._blocks[-1].words + len(words) > _BLOCK_WORDS:
-            self._blocks.append(_Block())
+        if not self._blocks or self._blocks[-1].size + len(words) > self.block_words:
+            self._blocks.append(_Automaton(self._syntax))
         block = self._block_of[address] = self._blocks[-1]
-        block.patterns[address] = words
-        block.words += len(words)
-        block.automaton = None
+        block.add(address, words)
 
     def remove(self, address: Address) -> None:
         """Take a wildcard address out, and the branches that only it needed."""
-        self.count -= 1
         self._last = None
-        block = self._block_of.pop(address, None)
-        if block is not None:
-            block.words -= len(block.patterns.pop(address))
-            block.automaton = None
-            if not block.patterns:
-                self._blocks.remove(block)
-            return
-        path = [self._root]
         words = self._syntax.words(address.name)
+        block = self._block_of.pop(address)
+        if block is None:
+            self._remove_from_tree(address, words)
+            return
+        block.remove(address)
+        if block.live < block.size / 2:
+            self._blocks.remove(block)
+            for other in block:
+                self._add_to_block(other, self._syntax.words(other.name))
+
+    def _remove_from_tree(self, address: Address, words: list[str]) -> None:
+        path = [self._root]
         for word in words:
             path.append(path[-1].children[word])
         assert path[-1].address is address
@@ -315,26 +346,45 @@ class WildcardTable:
 
     def covering(self, name: str) -> tuple[Address, ...]:
         """Return the wildcard addresses that cover a plain name, by name."""
-        if not self.count:
+        if not self._block_of:
             return ()
         if self._last is None or self._last[0] != name:
-            self._last = (name, self._covering(name))
+            for _ in self._found(name):
+                pass
+        assert self._last is not None
         return self._last[1]
 
-    def _covering(self, name: str) -> tuple[Address, ...]:
+    async def find(self, name: str, turn_time: TurnTime) -> None:
+        """Find what covers a name, in as many turns as that takes; `covering` returns it then.
+
+        Addresses may leave the table meanwhile; the caller sees to it that none is added.
+
+        Args:
+            name: A plain name.
+            turn_time: What a turn of the loop has for it.
+        """
+        if not self._block_of:
+            return
+        stint = Stint(turn_time)
+        await stint.time()
+        for _ in self._found(name):
+            stint.did(LOOK_US)
+            await stint.time()
+        stint.end()
+
+    def _found(self, name: str) -> Iterator[None]:
+        """Find what covers a name, and keep it; yield after each step."""
         words = self._syntax.words(name)
         found = self._in_tree(words)
-        for block in self._blocks:
-            if block.automaton is None:
-                block.automaton = _Automaton(list(block.patterns.values()), self._syntax)
-            addresses = list(block.patterns)
-            found += [addresses[index] for index in block.automaton.matching(words)]
-        return tuple(
-            sorted(
-                (one for one in found if not is_hidden(name, one.name, self._syntax)),
-                key=lambda address: address.name,
-            )
-        )
+        for block in list(self._blocks):
+            yield
+            found += block.matching(words)
+        found = [
+            one
+            for one in found
+            if one in self._block_of and not is_hidden(name, one.name, self._syntax)
+        ]
+        self._last = (name, tuple(sorted(found, key=lambda address: address.name)))
 
     def _in_tree(self, words: list[str]) -> list[Address]:
         any_words, single_word = self._syntax.any_words, self._syntax.single_word

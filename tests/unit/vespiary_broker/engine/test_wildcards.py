@@ -1,3 +1,5 @@
+import itertools
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -5,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vespiary_broker.engine.addresses import Address
+from vespiary_broker.engine.turn_time import SHARE_S, TurnTime
 from vespiary_broker.engine.wildcards import (
     DEFAULT_SYNTAX,
     Pattern,
@@ -103,15 +106,26 @@ def _address(name: str) -> Address:
     return Address(name, {RoutingType.MULTICAST}, is_auto_created=False)
 
 
-@given(st.sets(_PARTS.map(tuple), max_size=12), _WORDS, st.randoms())
-def test_the_tree_finds_what_covers_a_name(
-    patterns: set[tuple[str, ...]], words: list[str], random: object
+@given(
+    st.sets(_PARTS.map(tuple), max_size=12),
+    _WORDS,
+    st.randoms(),
+    st.sampled_from([0, 4096]),
+    st.sampled_from([12, 4096]),
+)
+def test_the_table_finds_what_covers_a_name(
+    patterns: set[tuple[str, ...]],
+    words: list[str],
+    random: object,
+    tree_max: int,
+    block_words: int,
 ) -> None:
     table = WildcardTable(DEFAULT_SYNTAX)
     addresses = [_address(".".join(parts)) for parts in sorted(patterns)]
+    name = ".".join(words)
+    table.tree_max, table.block_words = tree_max, block_words
     for address in addresses:
         table.add(address)
-    name = ".".join(words)
     while True:
         expected = [a.name for a in addresses if covers(tuple(a.name.split(".")), tuple(words))]
         assert [address.name for address in table.covering(name)] == sorted(expected)
@@ -120,6 +134,7 @@ def test_the_tree_finds_what_covers_a_name(
         index = random.randrange(len(addresses))  # type: ignore[attr-defined]
         table.remove(addresses.pop(index))
     assert not table._root.children
+    assert not table._blocks
 
 
 def test_those_that_cover_a_name_are_found_without_a_look_at_the_others() -> None:
@@ -162,3 +177,76 @@ def test_wildcards_in_front_take_a_few_steps_for_each_word() -> None:
         steps.append(steps_of(lambda table=table: table.covering(".".join(words))))  # type: ignore[misc]
         assert table.covering("a.c.b3.a")[0].name == "#.a.#.b3.#.a"
     assert steps[1] < 3 * steps[0] + 1000
+
+
+def test_the_first_look_after_many_were_added_is_like_any_other() -> None:
+    table = WildcardTable(DEFAULT_SYNTAX)
+    for number in range(2000):
+        table.add(_address(f"#.a.b{number}"))
+    first = steps_of(lambda: table.covering("a.c"))
+    assert steps_of(lambda: table.covering("a.d")) == first
+
+
+def test_what_is_left_of_many_is_matched_together() -> None:
+    table = WildcardTable(DEFAULT_SYNTAX)
+    kept = [_address(f"#.kept.{number}") for number in range(20)]
+    gone = [_address(f"#.gone.{number}") for number in range(20 * 2000)]
+    for number, address in enumerate(kept):
+        table.add(address)
+        for other in gone[2000 * number : 2000 * (number + 1)]:
+            table.add(other)
+    for address in gone:
+        table.remove(address)
+    assert len(table._blocks) == 1
+    assert table.covering("a.kept.7") == (kept[7],)
+
+
+def test_two_wildcards_among_many_words_leave_few_branches() -> None:
+    """As many patterns as there are places for two wildcards, all of which match until the end."""
+    words = ["a"] * 60
+    steps = []
+    for size in (10, 1000):
+        table = WildcardTable(DEFAULT_SYNTAX)
+        for number, places in enumerate(
+            itertools.islice(itertools.combinations(range(60), 2), size)
+        ):
+            parts = ["*" if place in places else "a" for place in range(60)]
+            table.add(_address(".".join([*parts, f"b{number}"])))
+        name = ".".join([*words, "b3"])
+        steps.append(steps_of(lambda table=table, name=name: table.covering(name)))  # type: ignore[misc]
+        assert len(table.covering(name)) == 1
+    assert steps[1] < 10 * steps[0] + 1000, "they share blocks"
+
+
+def _many() -> tuple[WildcardTable, list[Address]]:
+    """Make a table with ten blocks of patterns that cover `a`."""
+    table = WildcardTable(DEFAULT_SYNTAX)
+    addresses = [_address("#.a" + number * ".#") for number in range(10)]
+    table.block_words = 1
+    for address in addresses:
+        table.add(address)
+    return table, addresses
+
+
+def test_a_look_at_many_blocks_goes_over_several_turns() -> None:
+    table, addresses = _many()
+    turn_time, later = TurnTime(), list[Callable[[], None]]()
+    turn_time.clock_s = itertools.count(
+        0.0, 0.6 * SHARE_S
+    ).__next__  # each look takes more than half
+    turn_time.next_turn = later.append
+    work = table.find("a", turn_time).__await__()
+    turns = 0
+    while next(work, "done") is None:
+        turns += 1
+        if turns == 2:
+            table.remove(addresses.pop(0))  # it was found in the first turn
+        acts, later[:] = list(later), []
+        for act in acts:
+            act()
+    assert turns >= 3
+    found = table._last
+    assert found is not None
+    assert found[0] == "a"
+    assert list(found[1]) == sorted(addresses, key=lambda address: address.name)
+    assert table.covering("a") is found[1]
