@@ -133,6 +133,16 @@ def _get(broker: RunningBroker, path: str, selector: str) -> None:
         answer.read()
 
 
+def _wait_until_loaded(broker: RunningBroker) -> None:
+    """Wait for an answer by HTTP: what answers is loaded in a thread after the start.
+
+    That delays pings too, though no client asked for it.
+    """
+    url = f"http://127.0.0.1:{broker.http_port}/readyz"
+    with urllib.request.urlopen(url, timeout=_WAIT_S) as answer:
+        answer.read()
+
+
 def subscription(broker: RunningBroker, selector: str = _COSTLY) -> None:
     """21 messages and one subscriber whose selector matches none of them."""
     with _connected(broker, "STOMP", 0) as client:
@@ -392,6 +402,7 @@ def measure(folder: Path, scenario: Scenario, command: tuple[str, ...] | None) -
         "acceptors.all.stomp.max-header-line-size=64KiB",
     )
     with running_broker(folder / "data", command=command, settings=settings) as broker:
+        _wait_until_loaded(broker)
         with Delays(broker) as delays:
             scenario.act(broker)
         return delays
