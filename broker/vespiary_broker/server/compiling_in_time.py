@@ -1,15 +1,18 @@
 """Compiling the selectors of clients so that nobody else waits for long.
 
-Owns when that is done: the parser is built in a thread, and selectors are compiled in the time that
-a turn of the event loop has for them. Must never keep a selector. Asked before a subscription or a
-look at a queue, by the HTTP API, and when the
+Owns when that is done: the parser is built in a thread, once for all that wait for it, and
+selectors are compiled in the time that a turn of the event loop has for them. Must never keep a
+selector. Asked before a subscription or a look at a queue, by the HTTP API, and when the
 configuration is read again; owner: the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Final
 
 from vespiary_broker.engine.selection.selector import (
     Selector,
@@ -18,6 +21,15 @@ from vespiary_broker.engine.selection.selector import (
     prepare_parser,
 )
 from vespiary_broker.engine.turn_time import TurnTime
+
+SWITCH_S: Final = 0.0005
+"""Seconds after which the thread that builds the parser lets the event loop have the interpreter.
+
+With Python's 0.005 s the loop would wait that long each time it comes back from a system call.
+"""
+
+_builder: Final = ThreadPoolExecutor(1, thread_name_prefix="selectors")
+"""Has one thread: whoever comes while it builds finds the parser built."""
 
 
 async def compile_in_time(text: str, turn_time: TurnTime) -> Selector | None:
@@ -37,5 +49,17 @@ async def compile_in_time(text: str, turn_time: TurnTime) -> Selector | None:
     if not text:
         return None
     if not is_parser_prepared():
-        await asyncio.to_thread(prepare_parser)
+        await asyncio.get_running_loop().run_in_executor(_builder, _build)
     return await turn_time.run(partial(compile_selector, text))
+
+
+def _build() -> None:
+    """Build the parser, unless it was built meanwhile."""
+    if is_parser_prepared():
+        return
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        prepare_parser()
+    finally:
+        sys.setswitchinterval(usual_s)
