@@ -5,14 +5,19 @@ The time limit of the acceptor is the shortest that there is, five seconds.
 
 from __future__ import annotations
 
+import errno
+import re
+import shutil
 import socket
 import struct
+import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from vespiary_broker.server.dead_peers import TCP_RTO_MAX_MS
 from vespiary_testkit.broker_process import BrokerProcess
 from vespiary_testkit.far_network import FarNetwork, far_network
 from vespiary_testkit.stomp_peer import StompPeer
@@ -20,6 +25,8 @@ from vespiary_testkit.waiting import wait_for
 
 HALF_OPEN = 100
 """Consumers that vanish at once."""
+DOUBLED = 8
+"""The time between window probes is doubled this often: 50 seconds, unless it is bounded."""
 
 
 @pytest.fixture
@@ -54,6 +61,38 @@ def far(broker: BrokerProcess, network: FarNetwork, **headers: str) -> StompPeer
     peer = StompPeer(broker.port(), sock=network.connect(broker.port()))
     peer.connect(**headers)
     return peer
+
+
+def connect_small(port: int, network: FarNetwork) -> socket.socket:
+    """Return a connection with a small window, which is closed soon if nothing is read."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32_768)
+    # Segments much smaller than the window, as in a real network: else each waits for a timer.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1460)
+    sock.connect((network.near, port))
+    return sock
+
+
+def doublings(sock: socket.socket) -> int:
+    """Return how often the broker's system has doubled its time between probes of a client."""
+    port = sock.getsockname()[1]
+    command = ["ss", "-tinH", "dport", "=", f":{port}"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = re.search(r"\bbackoff:(\d+)", said)
+    return int(found[1]) if found else 0
+
+
+def needs_bounded_probes() -> None:
+    """Skip the test where the time between probes cannot be bounded, or not be seen."""
+    if shutil.which("ss") is None:
+        pytest.skip("only the program ss shows the time between window probes")
+    try:
+        with socket.socket() as sock:
+            sock.getsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS)
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:
+            raise
+        pytest.skip("Linux bounds the time between window probes since 6.15")
 
 
 def subscribe(peer: StompPeer, queue: str, **headers: str) -> list[bytes]:
@@ -118,11 +157,7 @@ def test_a_client_that_reads_nothing_stays_while_one_that_vanished_goes(
     broker: BrokerProcess, network: FarNetwork
 ) -> None:
     body, count = b"x" * 60_000, 200
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32_768)
-    # Segments much smaller than the window, as in a real network: else each waits for a timer.
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1460)
-    sock.connect((network.near, broker.port()))
+    sock = connect_small(broker.port(), network)
     with near(broker, network) as sender, StompPeer(broker.port(), sock=sock) as slow:
         slow.connect()
         subscribe(slow, "slow", prefetch_count="1000")
@@ -139,6 +174,28 @@ def test_a_client_that_reads_nothing_stays_while_one_that_vanished_goes(
         numbers = [int(each.split()[0]) for each in receive(slow, count, [])]
         assert numbers == list(range(count))
         vanished.close()
+
+
+@pytest.mark.ci
+def test_a_client_that_had_long_stopped_reading_is_missed_soon(
+    broker: BrokerProcess, network: FarNetwork
+) -> None:
+    needs_bounded_probes()
+    body, count = b"x" * 60_000, 100
+    sock = network.inside(lambda: connect_small(broker.port(), network))
+    with near(broker, network) as sender, StompPeer(broker.port(), sock=sock) as vanished:
+        vanished.connect()
+        subscribe(vanished, "work", prefetch_count="1000")
+        for number in range(count):
+            send(sender, "work", b"%d " % number + body)
+        wait_for(lambda: doublings(sock) >= DOUBLED, "many window probes were answered")
+        assert ends(broker, "dead-peer") == 0
+        network.vanish()
+        with near(broker, network) as other:
+            bodies = receive(other, count, subscribe(other, "work", prefetch_count="1000"))
+        # The first ones last: those that did not fit the socket were never taken back.
+        assert sorted(int(each.split()[0]) for each in bodies) == list(range(count))
+        assert ends(broker, "dead-peer") == 1
 
 
 @pytest.mark.ci

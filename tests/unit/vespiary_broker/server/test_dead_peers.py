@@ -7,10 +7,12 @@ import contextlib
 import errno
 import socket
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from vespiary_broker.server.dead_peers import (
+    TCP_RTO_MAX_MS,
     DeadPeers,
     Unanswered,
     is_vanished,
@@ -203,6 +205,51 @@ def test_keepalive_ends_a_silent_peer_after_the_time(timeout_s: int) -> None:
     assert count >= 2, "a single probe may be lost"
 
 
+def attempts_bound_ms(sock: socket.socket) -> int:
+    """Return the longest time between two attempts; skips the test where there is none."""
+    try:
+        return sock.getsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS)
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:
+            raise
+        pytest.skip("Linux bounds the time between attempts since 6.15")
+
+
+@pytest.mark.parametrize(("timeout_s", "expected_ms"), [(5, 1250), (60, 15_000), (480, 120_000)])
+def test_attempts_are_a_quarter_of_the_time_apart_at_most(timeout_s: int, expected_ms: int) -> None:
+    with socket.socket() as fresh, socket.socket() as sock:
+        system_ms = attempts_bound_ms(fresh)
+        set_keepalive(sock, timeout_s)
+        over_ms = attempts_bound_ms(sock) - min(system_ms, expected_ms)
+        assert 0 <= over_ms <= 10, "the system rounds up to its clock's ticks"
+        set_keepalive(sock, 3600)
+        assert attempts_bound_ms(sock) == system_ms
+        set_keepalive(sock, timeout_s)
+        set_keepalive(sock, 0)
+        assert attempts_bound_ms(sock) == system_ms
+
+
+class OldSocket(socket.socket):
+    """A socket of a system that says so of an option which it does not know."""
+
+    refusal = errno.ENOPROTOOPT
+
+    def setsockopt(self, *arguments: Any) -> None:
+        if arguments[1] == TCP_RTO_MAX_MS:
+            raise OSError(self.refusal, "no such option")
+        super().setsockopt(*arguments)
+
+
+def test_a_system_that_cannot_bound_attempts_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    with OldSocket() as sock:
+        set_keepalive(sock, 60)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+        attempts_bound_ms(sock)
+        monkeypatch.setattr(OldSocket, "refusal", errno.EINVAL)
+        with pytest.raises(OSError, match="no such option"):
+            set_keepalive(sock, 60)
+
+
 def test_keepalive_can_be_off() -> None:
     with socket.socket() as sock:
         set_keepalive(sock, 60)
@@ -223,9 +270,11 @@ def test_sockets_that_a_listener_accepts_have_it(timeout_s: int, expected: bool)
         (connection,) = listener.connections
         found = socket.socket(fileno=connection.descriptor)
         try:
-            assert bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)) is expected
-            if expected:
-                assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+            is_kept_alive = bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+            idle_s = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+            bound_ms = 15_000
+            with contextlib.suppress(OSError):  # Linux before 6.15 does not have it
+                bound_ms = found.getsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS)
         finally:
             found.detach()
         writer.close()
@@ -233,6 +282,11 @@ def test_sockets_that_a_listener_accepts_have_it(timeout_s: int, expected: bool)
         await listener.wait_closed(0)
         rig.cycle.close()
         del reader
+        # When all is closed: the loop would wait for what a failure leaves open.
+        assert is_kept_alive is expected
+        if expected:
+            assert idle_s == 30
+            assert bound_ms == 15_000
 
     product_loop.run(scenario())
 
