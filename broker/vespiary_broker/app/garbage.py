@@ -6,9 +6,10 @@ subscriptions a full one takes 0.2 to 0.4 s. So what has lived through the two y
 some 15,000 objects at a time, is frozen: no collection looks at it again, and reference counting
 frees it. Frozen cycles that are no longer used are found only by a full collection. One is due when
 memory has doubled since the last one and has grown by at least `GROWTH_BLOCKS`, so memory is
-bounded and full collections are rare. One takes 0.5 s and more, because queues and subscriptions
-that have ended are still such cycles. Must never
-touch what the plain path makes: it makes no cycles, so collections are rare there.
+bounded and full collections are rare. What clients begin and end leaves no cycles
+(tests/unit/vespiary_broker/server/test_reference_cycles.py), so one comes only when what lives has
+grown that much. Must never touch what the plain path makes: it makes no cycles, so collections are
+rare there.
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ class Dispatcher:
 
         def begin() -> None:
             if queue.rota.is_waiting and queue.rota.waits == wait:
-                queue.rota.begin()
+                queue.rota.begin(queue)
                 self.poke(queue.id)
             if self._timed.get(queue.id) == wait:
                 del self._timed[queue.id]

@@ -110,7 +110,7 @@ class ExaminedQueue:
         self._returned_at = 0  # where the walk over returned messages is; -1: it has ended
         self._returned: set[int] = set()  # those that it found, and nobody was given
         self._ordinary_run = _PLAIN_AFTER
-        self._share = TurnTime().share(self)  # of the turn in which it looks
+        self._share = TurnTime().share(queue)  # of the turn in which it looks
         self._verdicts: dict[str, bool] = {}  # of the message at which time ended
         self._verdicts_of = -1
         for consumer in queue.consumers:
@@ -296,7 +296,7 @@ class ExaminedQueue:
         Returns:
             How many it was, with something for each call of the core.
         """
-        self._share = share = (turn_time or TurnTime()).share(self)
+        self._share = share = (turn_time or TurnTime()).share(self._queue)
         try:
             return self._look(budget, pages)
         finally:

@@ -101,6 +101,11 @@ class Consumer:
     is_trusted: bool = False
     guard: Guard | None = None
 
+    def end(self) -> None:
+        """Let go of its client, which refers to it: reference counting frees both of them."""
+        self.is_open = False
+        self.encode = self.on_encoded = self.client_credit = None
+
     @property
     def wanted(self) -> Match | None:
         """What it is given: what matches its selector, and is not withheld."""
@@ -216,10 +221,7 @@ class Queue:
     is_awaited: bool = False
     is_written: bool = True
     is_deleted: bool = False
-    rota: Rota = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.rota = Rota(self)
+    rota: Rota = field(default_factory=Rota, init=False)
 
     @property
     def is_held(self) -> bool:

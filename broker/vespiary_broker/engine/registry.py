@@ -267,7 +267,7 @@ class Registry:
         self._memory.settings_changed()
         for queue in self.queues.values():
             set_kind(self._core, queue, self.settings_for(queue.address.name))
-            queue.rota.kind_changed()
+            queue.rota.kind_changed(queue)
             self.usage.open_or_close(queue)
         self.ask_again()
 
@@ -685,7 +685,7 @@ class Registry:
             self._note_unfiltered(queue)
         self._table.rank_changed(queue)
         set_kind(self._core, queue, self.settings_for(queue.address.name))
-        queue.rota.kind_changed()
+        queue.rota.kind_changed(queue)
         self.usage.open_or_close(queue)
         if queue.route is not None:
             queue.route.lead(reach_of_queue(queue))

@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 class Rota:
     """Who of a queue's consumers is served.
 
+    It does not refer to the queue, which has it: the two would be a cycle.
+
     Attributes:
         tiers: Consumers that are served, highest tier first; none while the queue waits for more.
         waits: How often it has begun to wait for consumers; tells a timer whether it is late.
         is_waiting: Whether it waits for consumers.
     """
 
-    __slots__ = ("_exclusive", "_queue", "_unlike", "is_waiting", "tiers", "waits")
+    __slots__ = ("_exclusive", "_unlike", "is_waiting", "tiers", "waits")
 
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
+    def __init__(self) -> None:
         self._exclusive: Consumer | None = None
         self._unlike = 0  # consumers with a priority, or that want to be alone
         self.tiers: list[list[Consumer]] = []
@@ -39,36 +40,36 @@ class Rota:
     def opened(self, consumer: Consumer) -> None:
         """Take note of a consumer that came; it stands in the queue's list."""
         self._unlike += consumer.is_exclusive or consumer.priority != 0
-        self._changed()
+        self._changed(consumer.queue)
 
     def closed(self, consumer: Consumer) -> None:
         """Take note of a consumer that went; it is off the queue's list."""
         self._unlike -= consumer.is_exclusive or consumer.priority != 0
         if consumer is self._exclusive:
             self._exclusive = None
-        self._changed()
+        self._changed(consumer.queue)
 
-    def kind_changed(self) -> None:
-        """Take note that the queue is of another kind now; if it waits, its time begins anew."""
+    def kind_changed(self, queue: Queue) -> None:
+        """Take note that its queue is of another kind now; if it waits, its time begins anew."""
         self.waits += self.is_waiting
-        self._changed()
+        self._changed(queue)
 
-    def begin(self) -> None:
-        """Wait no longer for more consumers."""
+    def begin(self, queue: Queue) -> None:
+        """Have its queue wait no longer for more consumers."""
         self.is_waiting = False
-        self._arrange()
+        self._arrange(queue)
 
-    def _changed(self) -> None:
-        count = len(self._queue.consumers)
-        if not count or count >= self._queue.kind.consumers_before_dispatch:
+    def _changed(self, queue: Queue) -> None:
+        count = len(queue.consumers)
+        if not count or count >= queue.kind.consumers_before_dispatch:
             self.is_waiting = False
         elif not self.tiers and not self.is_waiting:
             self.is_waiting = True
             self.waits += 1
-        self._arrange()
+        self._arrange(queue)
 
-    def _arrange(self) -> None:
-        consumers, kind = self._queue.consumers, self._queue.kind
+    def _arrange(self, queue: Queue) -> None:
+        consumers, kind = queue.consumers, queue.kind
         if self.is_waiting or not consumers:
             self.tiers = []
         elif not self._unlike and not kind.exclusive:

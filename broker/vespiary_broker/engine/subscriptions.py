@@ -294,7 +294,7 @@ def close_subscription(
     """
     if not consumer.is_open:
         return
-    consumer.is_open = False
+    consumer.end()
     marked = registry.returns.marked(consumer) if counted else []
     core.close_consumer(consumer.handle, counted=counted)
     registry.returns.decide(consumer.queue, marked)

@@ -94,7 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_busy = False  # a frame is being handled by a task
         self._is_blocked = False  # the journal has no room
         self._is_choked = False  # the client does not read
-        self._throttle = Throttle(self, cycle)
+        self._throttle = Throttle(cycle)
         self._ending: Ending | None = None
         self._timers: dict[str, asyncio.TimerHandle | Deadline] = {}
         self._room: asyncio.Future[None] | None = None  # somebody waits to write
@@ -142,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._take_first(nbytes)
             else:
                 self.handler.take(nbytes)
-                self._throttle.charge(self.handler.user, nbytes)
+                self._throttle.charge(self, self.handler.user, nbytes)
                 # The loop would read on at once, as long as a read fills the buffer.
                 if self._cycle.turns.is_over and self.is_taking:
                     self.rest()
@@ -550,6 +550,8 @@ class Connection(asyncio.BufferedProtocol):
             )
         else:
             self.note_line(_REFUSED, kind, sentence)
+        # A decoder keeps its error, whose frames refer to the decoder and to this connection.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
         self.end(data, is_patient=is_patient)
 
     def _refuse_foreign(self, foreign: Foreign) -> None:
@@ -630,11 +632,14 @@ class Connection(asyncio.BufferedProtocol):
             self.handler.drop()
         self._cycle.unblock(self)
         self._is_blocked = self._is_backlogged = False
-        self._throttle.end()
+        self._throttle.end(self)
 
     def _forget(self) -> None:
-        """Give the core's handle back; nothing uses it any more."""
+        """Give the core's handle back, and take apart what refers to this; nothing uses either."""
         cycle = self._cycle
+        if self.handler is not None:
+            self.handler.dismantle()
+        self.handler = self.framing = self._ending = None
         cycle.engine.dispatcher.forget(self)
         if self.handle >= 0:
             del cycle.connections[self.handle]

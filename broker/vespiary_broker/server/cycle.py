@@ -173,6 +173,11 @@ class Cycle:
         self.turns.open()
         self.core.set_time(time.time_ns() // 1_000_000)
 
+    def drop_bodies(self, large_ids: list[int]) -> None:
+        """Remove bodies in files of messages that were never staged."""
+        if large_ids and self.large is not None:
+            self.large.remove(large_ids)
+
     def touch(self) -> None:
         """Make sure that the work of a turn is done before the loop sleeps."""
         if not self._is_scheduled:

@@ -147,6 +147,10 @@ class Intake(ABC, Generic[F]):
         """Whether new bytes of a frame of unknown length may be its last ones."""
         return False
 
+    def dismantle(self) -> None:
+        """Let go of the taker, which has this: nothing comes any more."""
+        del self._taker
+
     # --- what the connection asks -----------------------------------------------------------------
 
     @property

@@ -108,6 +108,14 @@ class ProtocolHandler(Protocol):
     def close(self) -> None:
         """Give back everything that the client holds; may come twice."""
 
+    def dismantle(self) -> None:
+        """Break the links between its parts: the connection is gone, and has closed it.
+
+        They refer to one another, so only a garbage collection would free them, and those of very
+        many clients hold up everybody. No frame is handled any more. Tasks that go on may use the
+        connection still, and what they have themselves.
+        """
+
     def expire_transactions(self, before_s: float) -> int:
         """Roll back what was begun before a time; return how many."""
 

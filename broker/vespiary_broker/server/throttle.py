@@ -23,45 +23,45 @@ class Throttle:
     Attributes:
         is_pausing: Whether it is not to be read now.
 
+    It does not refer to the connection, which has it: the two would be a cycle.
+
     Args:
-        connection: The connection.
         cycle: What all connections share.
     """
 
-    __slots__ = ("_connection", "_cycle", "_rates", "is_pausing")
+    __slots__ = ("_cycle", "_rates", "is_pausing")
 
-    def __init__(self, connection: Connection, cycle: Cycle) -> None:
+    def __init__(self, cycle: Cycle) -> None:
         self.is_pausing = False
-        self._connection = connection
         self._cycle = cycle
         self._rates = cycle.engine.registry.limits.rates
 
-    def charge(self, user: str, nbytes: int) -> None:
+    def charge(self, connection: Connection, user: str, nbytes: int) -> None:
         """Take what was read from what the user may send; begin a pause if that was too much."""
         if not self._rates.is_on:
             return
         wait_s = self._rates.take(user, nbytes, self._cycle.loop.time())
-        if wait_s > 0 and not self.is_pausing and self._connection.is_open:
+        if wait_s > 0 and not self.is_pausing and connection.is_open:
             self._rates.throttled += 1
             self.is_pausing = True
-            self._cycle.watch(self._connection)
-            self._look_again(user, wait_s)
+            self._cycle.watch(connection)
+            self._look_again(connection, user, wait_s)
 
-    def _look_again(self, user: str, wait_s: float) -> None:
+    def _look_again(self, connection: Connection, user: str, wait_s: float) -> None:
         delay_s = min(wait_s, LOOK_S)
-        self._connection.set_timer(_TIMER, delay_s, lambda: self._look(user))
+        connection.set_timer(_TIMER, delay_s, lambda: self._look(connection, user))
 
-    def _look(self, user: str) -> None:
+    def _look(self, connection: Connection, user: str) -> None:
         """End the pause if it was long enough; other connections of the user may send, too."""
         wait_s = self._rates.take(user, 0, self._cycle.loop.time())
         if wait_s > 0:
-            self._look_again(user, wait_s)
+            self._look_again(connection, user, wait_s)
             return
-        self._cycle.closed_clients.forget(self._connection)
+        self._cycle.closed_clients.forget(connection)
         self.is_pausing = False
-        self._connection.update_reading()
+        connection.update_reading()
 
-    def end(self) -> None:
+    def end(self, connection: Connection) -> None:
         """Pause no more."""
         self.is_pausing = False
-        self._connection.cancel_timer(_TIMER)
+        connection.cancel_timer(_TIMER)

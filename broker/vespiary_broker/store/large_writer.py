@@ -217,7 +217,7 @@ class LargeWriter:
         if self._failure is not None:
             self.discard()
             raise self._failure
-        self._is_over = True
+        self._end()
         self._store.ended(self.size_bytes)
         return LargeBody(self.large_id, self.size_bytes, self._crc)
 
@@ -237,7 +237,7 @@ class LargeWriter:
         """Give the body up: its file goes, now or after the job that is under way."""
         if self._is_over:
             return
-        self._is_over = True
+        self._end()
         self._is_waiting = False
         self._pending.clear()
         self._pending_bytes = 0
@@ -248,6 +248,11 @@ class LargeWriter:
             self._idle = None
         task = asyncio.ensure_future(self._throw_away())
         self._store.track(task)
+
+    def _end(self) -> None:
+        """Be over, and let go of whom it has told so far, who may have this: a cycle."""
+        self._is_over = True
+        self.on_failed, self.on_full = lambda _: None, _refuse
 
     async def _until_idle(self) -> None:
         """Wait until no job is under way, nor any to come."""

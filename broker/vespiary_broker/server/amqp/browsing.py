@@ -227,7 +227,7 @@ class BrowserLink(OutgoingLink):
         prefixes = self.session.handler.prefixes
         payload = payload_of(found, self._queue.id, now_ms, prefixes=prefixes)
         if self._too_large.is_one(len(payload)):
-            self._too_large.say(message.sequence, len(payload))
+            self._too_large.say(self, message.sequence, len(payload))
             return
         session = self.session
         frames = transfer_frames(

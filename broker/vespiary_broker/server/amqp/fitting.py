@@ -112,13 +112,17 @@ class Fitting(Excluding):
 class TooLarge:
     """The messages that one link was given and cannot be sent.
 
+    It does not refer to the link, which has it: the two would be a cycle.
+
+    Attributes:
+        size_bytes_max: Largest message that the link takes; 0: of any size.
+
     Args:
-        link: The link.
+        size_bytes_max: Largest message that the link takes; 0: of any size.
     """
 
-    def __init__(self, link: OutgoingLink) -> None:
-        self.size_bytes_max = int(link.asked.max_message_size or 0)
-        self._link = link
+    def __init__(self, size_bytes_max: int) -> None:
+        self.size_bytes_max = size_bytes_max
         self._waiting: list[int] = []
         self._is_said = False
 
@@ -131,12 +135,11 @@ class TooLarge:
         """Return whether a message is larger than the link takes."""
         return 0 < self.size_bytes_max < size_bytes
 
-    def say(self, sequence: int, size_bytes: int) -> None:
+    def say(self, link: OutgoingLink, sequence: int, size_bytes: int) -> None:
         """Log the first one."""
         if self._is_said:
             return
         self._is_said = True
-        link = self._link
         link.session.connection.note_line(
             "a message is larger than max-message-size of a link, and stays for others"
             " peer=%s link=%a queue_id=%d sequence=%d measured=%d bytes, allowed=%d bytes;"
@@ -145,21 +148,21 @@ class TooLarge:
             level=logging.WARNING,
         )
 
-    def pass_over(self, sequence: int, size_bytes: int) -> None:
+    def pass_over(self, link: OutgoingLink, sequence: int, size_bytes: int) -> None:
         """Have a message that the link was given be passed over, behind the dispatch under way.
 
         Until then the link holds it: it goes back with it if that ends before.
 
         Durability: none by itself; the message is not acknowledged, and stays where it is.
         """
-        self.say(sequence, size_bytes)
+        self.say(link, sequence, size_bytes)
         if not self._waiting:
-            self._link.session.cycle.loop.call_soon(self._put_back)
+            link.session.cycle.loop.call_soon(self._put_back, link)
         self._waiting.append(sequence)
 
-    def _put_back(self) -> None:
+    def _put_back(self, link: OutgoingLink) -> None:
         waiting, self._waiting = self._waiting, []
-        link, consumer = self._link, self._link.consumer
+        consumer = link.consumer
         if consumer is None or not consumer.is_open:
             return  # they went back with it, or it only browses
         is_full = False
@@ -169,7 +172,7 @@ class TooLarge:
                 continue
             match = consumer.match
             if not isinstance(match, Fitting):
-                match = self._judge_by_size()
+                match = self._judge_by_size(link)
             is_full = is_full or match.is_full
             if not is_full:
                 match.add(sequence)
@@ -187,9 +190,9 @@ class TooLarge:
             return
         link.go_on()
 
-    def _judge_by_size(self) -> Fitting:
+    def _judge_by_size(self, link: OutgoingLink) -> Fitting:
         """Have the consumer's queue be examined, and what is too large for it be passed over."""
-        session, consumer = self._link.session, self._link.consumer
+        session, consumer = link.session, link.consumer
         assert consumer is not None
         core, registry = session.cycle.core, session.cycle.engine.registry
         prefixes = session.handler.prefixes

@@ -220,6 +220,11 @@ class AmqpHandler:
         if sessions:
             cycle.touch()
 
+    def dismantle(self) -> None:
+        """Break the links between its parts."""
+        self._intake.dismantle()
+        del self._sasl, self.transactions
+
     def expire_transactions(self, before_s: float) -> int:
         """Roll back what was declared before a time; return how many."""
         return self.transactions.expire(before_s)
@@ -470,11 +475,6 @@ class AmqpHandler:
         if not self.connection.is_open:
             return
         self.connection.confirm(encode_frame(Frame(channel, body)))
-
-    def drop_bodies(self, large_ids: list[int]) -> None:
-        """Remove bodies of messages that were never staged."""
-        if large_ids and self.cycle.large is not None:
-            self.cycle.large.remove(large_ids)
 
     def destination_of(self, text: str, kind: RoutingType | None) -> Destination:
         """Return what an address means.

@@ -44,7 +44,7 @@ class Publisher:
     def __init__(self, connection: Connection, cycle: Cycle) -> None:
         self._cycle = cycle
         self._registry = cycle.engine.registry
-        self._sender = MessageSender(connection, cycle, self._drop_bodies)
+        self._sender = MessageSender(connection, cycle, cycle.drop_bodies)
 
     def outgoing(self, taken: Taken, destination: Destination, text: str) -> Outgoing:
         """Return a message as the engine has it.
@@ -144,8 +144,3 @@ class Publisher:
             AddressFull: They are refused.
         """
         return self._sender.full_state(destination)
-
-    def _drop_bodies(self, large_ids: list[int]) -> None:
-        bodies = self._registry.large_bodies
-        if bodies is not None:
-            bodies.remove(large_ids)

@@ -85,7 +85,7 @@ class IncomingLink(Link):
         self._delivery: Delivery | None = None
         self._repeats = Repeats(session.handler.limits)
         self._second: dict[int, bytes] = {}  # accepted, by id; the sender settles them
-        self._lessons = Lessons(session.handler.limits, self._teach)
+        self._lessons = Lessons(session.handler.limits)
         self._is_taught = False  # the core knows the link
         self._core_credit = 0  # and may take so many messages
         self._is_waiting = False
@@ -268,7 +268,7 @@ class IncomingLink(Link):
             elif (sent := self._publisher.try_send(message, delivery.stage)) is not None:
                 is_accepted = self._conclude(delivery, message, sent)
                 if sent.target is not None and is_accepted:
-                    self._lessons.note(delivery.key, taken, message, sent.target)
+                    self._lessons.note(delivery.key, taken, message, sent.target, self._teach)
             else:
                 work = self._send_later(delivery, message)
         except VespiaryError as error:

@@ -80,7 +80,7 @@ class OutgoingLink(Link):
         self._count = 0
         self._limit = -1
         self._sent: list[int] = []  # pre-settled, and there was no room to acknowledge them
-        self._too_large = TooLarge(self)
+        self._too_large = TooLarge(int(asked.max_message_size or 0))
         self._large: LargeSending | None = None
         self._is_linked = False  # the core knows it, and counts its credit
         self._is_draining = False
@@ -301,7 +301,7 @@ class OutgoingLink(Link):
             added = changed.of((queue_id, message.sequence))
             payload = payload_of(message, queue_id, now_ms, added, prefixes=prefixes)
             if self._too_large.is_one(len(payload)):
-                self._too_large.pass_over(message.sequence, len(payload))
+                self._too_large.pass_over(self, message.sequence, len(payload))
                 continue
             frames += transfer_frames(
                 session.channel,
@@ -369,7 +369,7 @@ class OutgoingLink(Link):
             prefixes = self.session.handler.prefixes
             size_bytes = size_of(message, self.queue_id, now_ms, given.body.size_bytes, prefixes)
             if self._too_large.is_one(size_bytes):
-                self._too_large.pass_over(given.sequence, size_bytes)
+                self._too_large.pass_over(self, given.sequence, size_bytes)
                 self.refresh()
                 return
         self._large = LargeSending(self, given)

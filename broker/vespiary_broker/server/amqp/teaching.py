@@ -52,16 +52,21 @@ class Lessons:
 
     Args:
         limits: How much of each value is read.
-        teach: Teaches the core.
     """
 
-    def __init__(self, limits: AmqpLimits, teach: Callable[[AmqpLesson], None]) -> None:
+    def __init__(self, limits: AmqpLimits) -> None:
         self._limits = limits
-        self._teach = teach
         self._last: tuple[bytes, tuple[AmqpRange, ...]] | None = None
         self._misses = self._seen = 0
 
-    def note(self, key: bytes, taken: Taken, message: Outgoing, target: Target) -> None:
+    def note(
+        self,
+        key: bytes,
+        taken: Taken,
+        message: Outgoing,
+        target: Target,
+        teach: Callable[[AmqpLesson], None],
+    ) -> None:
         """Look at a message that was sent; teach what follows if it is like the one before.
 
         Args:
@@ -69,6 +74,7 @@ class Lessons:
             taken: It, read.
             message: It, as it was sent.
             target: Where it went.
+            teach: Teaches the core; not kept, since who teaches has this.
         """
         self._seen += 1
         if self._misses > PATIENCE and self._seen % ROUND > 1:
@@ -84,7 +90,7 @@ class Lessons:
             return
         self._misses = 0
         if len(key) + len(message.properties) <= LESSON_BYTES_MAX:
-            self._teach(
+            teach(
                 AmqpLesson(
                     key,
                     message.properties,

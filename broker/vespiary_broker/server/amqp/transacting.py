@@ -70,7 +70,9 @@ class TransactionBook:
         self._connection = handler.connection
         self._registry = handler.cycle.engine.registry
         self._full = FullAddresses(handler.connection, handler.cycle)
-        self._open = Transactions(handler.cycle.engine.transaction_bytes_max, handler.drop_bodies)
+        self._open = Transactions(
+            handler.cycle.engine.transaction_bytes_max, handler.cycle.drop_bodies
+        )
         self._told: dict[str, _Told] = {}
 
     def declare(self) -> bytes:
@@ -187,7 +189,7 @@ class TransactionBook:
             is_staged = await self._stage(transaction)
         finally:
             if not is_staged:
-                self._handler.drop_bodies(transaction.large_ids)
+                self._cycle.drop_bodies(transaction.large_ids)
                 self._give_back(told)
         if is_staged:
             self._end(told)
@@ -198,7 +200,7 @@ class TransactionBook:
         core, duplicates = self._cycle.core, self._cycle.engine.duplicates
         while self._connection.is_open:
             await prepare(self._registry, transaction)
-            self._handler.drop_bodies(await self._full.admit_all(transaction))
+            self._cycle.drop_bodies(await self._full.admit_all(transaction))
             if not self._connection.is_open:
                 break
             again = find_duplicate(duplicates, transaction)
@@ -233,7 +235,7 @@ class TransactionBook:
             return False
         bodies = set(transaction.large_ids)
         transaction.sends = kept
-        self._handler.drop_bodies(sorted(bodies.difference(transaction.large_ids)))
+        self._cycle.drop_bodies(sorted(bodies.difference(transaction.large_ids)))
         return True
 
     def _end(self, told: _Told) -> None:
@@ -270,10 +272,8 @@ class TransactionBook:
 
     def forget(self) -> None:
         """Forget all: the connection is gone, and its links give back what they hold."""
-        self._handler.drop_bodies(self._open.large_ids)
-        self._open = Transactions(
-            self._cycle.engine.transaction_bytes_max, self._handler.drop_bodies
-        )
+        self._cycle.drop_bodies(self._open.large_ids)
+        self._open = Transactions(self._cycle.engine.transaction_bytes_max, self._cycle.drop_bodies)
         self._told.clear()
 
 

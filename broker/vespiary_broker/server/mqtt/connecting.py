@@ -442,6 +442,10 @@ class Connecting:
             self._hub.wills.leave(login.will, wait_s(login.will, session))
             login.will = None
 
+    def dismantle(self) -> None:
+        """Let go of the handler, which has this."""
+        del self._handler
+
     def _end_counting(self) -> None:
         if self._is_counted:
             self._is_counted = False

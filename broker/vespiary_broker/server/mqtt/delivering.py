@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vespiary_broker.engine.core import LargeDelivery, MqttEncoding, NoRoom
@@ -57,35 +58,6 @@ class ClientLimits(NamedTuple):
     in_flight: int
     packet_bytes: int = PACKET_BYTES_MAX
     topic_aliases: int = 0
-
-
-class WindowOutput:
-    """Where the messages of a client's subscriptions go: its connection, while its window is open.
-
-    Args:
-        connection: The connection.
-        deliveries: Has the window.
-    """
-
-    def __init__(self, connection: Connection, deliveries: Deliveries) -> None:
-        self._connection = connection
-        self._deliveries = deliveries
-        self.write = connection.write
-        self.stream = connection.stream
-        self.refuse = connection.refuse
-        self.displace = connection.displace
-
-    @property
-    def handle(self) -> int:
-        """The core's handle of the connection."""
-        return self._connection.handle
-
-    def room_bytes(self) -> int:
-        """Return how many bytes more it takes now."""
-        if self._deliveries.is_open:
-            return self._connection.room_bytes()
-        self._deliveries.is_stalled = True
-        return 0
 
 
 class Subscriber:
@@ -145,12 +117,13 @@ class Subscriber:
 
 
 class Deliveries:
-    """What one client is sent.
+    """What one client is sent; keeps `engine.ports.Output`.
+
+    Where its consumers' messages go: its connection, while its window is open.
 
     Attributes:
         is_stalled: Whether something waits for the window.
         overlaps: The client's subscriptions, as far as they stand in for one another.
-        output: Where its consumers' messages go.
         oversized: Messages that were too large for it, and dropped as the protocol demands.
 
     Args:
@@ -171,7 +144,10 @@ class Deliveries:
         version: Version,
         limits: ClientLimits,
     ) -> None:
-        self.output = WindowOutput(connection, self)
+        self.write = connection.write
+        self.stream = connection.stream
+        self.refuse = connection.refuse
+        self.displace = connection.displace
         self.overlaps = Overlaps(session)
         self.oversized = 0
         self.is_stalled = False
@@ -188,6 +164,18 @@ class Deliveries:
         self._waiting: deque[tuple[Subscriber, StoredMessage]] = deque()
         self._starved: deque[Callable[[], object]] = deque()  # acts that found no room
         self._aliases: dict[str, int] = {}
+
+    @property
+    def handle(self) -> int:
+        """The core's handle of the connection."""
+        return self._connection.handle
+
+    def room_bytes(self) -> int:
+        """Return how many bytes more it takes now."""
+        if self.is_open:
+            return self._connection.room_bytes()
+        self.is_stalled = True
+        return 0
 
     @property
     def is_open(self) -> bool:
@@ -243,7 +231,7 @@ class Deliveries:
         handle = self._connection.handle
         for packet_id in self._in_flight.ids:
             self._core.reserve_packet_id(handle, packet_id, reserved=True)
-        self._in_flight.take_id = lambda: self._core.take_packet_id(handle)
+        self._in_flight.take_id = partial(self._core.take_packet_id, handle)
         self._in_flight.on_freed = self._free
         self._in_flight.on_changed = self._measure
         self._measure()
@@ -282,6 +270,10 @@ class Deliveries:
         self._has_left = True
         self._waiting.clear()
         self._starved.clear()
+
+    def dismantle(self) -> None:
+        """Let go of what is in flight, which refers to this and to consumers whose output it is."""
+        self._in_flight = InFlight(0, None)
 
     # --- out --------------------------------------------------------------------------------------
 
@@ -577,7 +569,7 @@ class Deliveries:
             self._connection.write(b"".join(data))
         self.is_stalled = not self.is_open
         if not self.is_stalled:
-            self._cycle.engine.dispatcher.output_ready(self.output)
+            self._cycle.engine.dispatcher.output_ready(self)
         self._cycle.touch()
 
     def acknowledged(self) -> None:

@@ -190,6 +190,13 @@ class MqttHandler:
             self._is_closed = True
             self._connecting.leave(self._login)
 
+    def dismantle(self) -> None:
+        """Break the links between its parts."""
+        self._intake.dismantle()
+        self._connecting.dismantle()
+        if self._login is not None:
+            self._login.deliveries.dismantle()
+
     def expire_transactions(self, before_s: float) -> int:  # noqa: ARG002 (MQTT has none)
         """Return 0: MQTT has no transactions."""
         return 0

@@ -356,7 +356,7 @@ class Subscribing:
             protocol=QUEUE_PROTOCOL,
             encode=subscriber.encode,
         )
-        return await open_subscription(self._core, self._registry, self._deliveries.output, request)
+        return await open_subscription(self._core, self._registry, self._deliveries, request)
 
     async def send_retained(self, outcomes: Iterable[Outcome]) -> None:
         """Put what is retained for new subscriptions into their queues, for them alone.

@@ -179,7 +179,7 @@ class BranchFrames:
             self._branches.end(xid, self._user, work)
         else:
             work.claims.release()
-            self._session.drop_bodies(work.large_ids)
+            self._cycle.drop_bodies(work.large_ids)
 
     async def _stage(self, frame: Frame, xid: Xid, act: Callable[[], XaCode | None]) -> None:
         """Prepare or commit in one phase, as soon as there is room."""
@@ -188,7 +188,7 @@ class BranchFrames:
             work = self._branches.work(xid, self._user)
             await prepare(registry, work)
             try:
-                self._session.drop_bodies(await self._session.full_addresses.admit_all(work))
+                self._cycle.drop_bodies(await self._session.full_addresses.admit_all(work))
                 if not self._connection.is_open:
                     return
                 try:

@@ -104,6 +104,11 @@ class StompHandler:
         """Give back everything that the client holds."""
         self.session.close()
 
+    def dismantle(self) -> None:
+        """Break the links between its parts."""
+        self._intake.dismantle()
+        self.session.dismantle()
+
     def expire_transactions(self, before_s: float) -> int:
         """Roll back what was begun before a time; return how many."""
         return self.session.expire_transactions(before_s)

@@ -83,12 +83,12 @@ class StompSession:
         self.sender = Sender()
         self._is_leaving = False
         self.storing: LargeWriter | None = None  # a large body, all of it there, not yet stored
-        self.transactions = Transactions(cycle.engine.transaction_bytes_max, self.drop_bodies)
+        self.transactions = Transactions(cycle.engine.transaction_bytes_max, cycle.drop_bodies)
         self._connection = connection
         self._cycle = cycle
         self._listener = listener
         self._core = cycle.core
-        self.message_sender = MessageSender(connection, cycle, self.drop_bodies)
+        self.message_sender = MessageSender(connection, cycle, cycle.drop_bodies)
         self.full_addresses = self.message_sender.full_addresses
         self._registry = cycle.engine.registry
         self.branches = BranchFrames(self, connection, cycle)
@@ -131,14 +131,20 @@ class StompSession:
         """Give back everything: held messages to their queues; open transactions are void."""
         if self.storing is not None:
             self.storing.discard()
-        self.drop_bodies(self.transactions.large_ids)
-        self.transactions = Transactions(self._cycle.engine.transaction_bytes_max, self.drop_bodies)
+        self._cycle.drop_bodies(self.transactions.large_ids)
+        self.transactions = Transactions(
+            self._cycle.engine.transaction_bytes_max, self._cycle.drop_bodies
+        )
         self._cycle.engine.branches.closed(self._connection)
         is_orderly = self._is_leaving or self._cycle.is_stopping or bool(self._cycle.cordon)
         self._subscriptions.close_all(counted=not is_orderly)
         if self._is_counted:
             self._is_counted = False
             self._cycle.engine.registry.limits.end_session(self.user)
+
+    def dismantle(self) -> None:
+        """Let go of its parts, and of what it is part of: they refer to it."""
+        del self._handler, self._handlers, self._subscriptions, self.branches, self.sending
 
     @property
     def user(self) -> str:
@@ -296,7 +302,7 @@ class StompSession:
             is_staged = await self._stage(transaction)
         finally:
             if not is_staged:
-                self.drop_bodies(transaction.large_ids)
+                self._cycle.drop_bodies(transaction.large_ids)
         if is_staged:
             for member in transaction.acknowledgements:
                 self._cycle.engine.dispatcher.poke(member.consumer.queue.id)
@@ -306,7 +312,7 @@ class StompSession:
         """Stage a transaction when there is room; False: the connection went before."""
         while self._connection.is_open:
             await prepare(self._registry, transaction)
-            self.drop_bodies(await self.full_addresses.admit_all(transaction))
+            self._cycle.drop_bodies(await self.full_addresses.admit_all(transaction))
             if not self._connection.is_open:
                 break
             again = find_duplicate(self._cycle.engine.duplicates, transaction)
@@ -343,13 +349,8 @@ class StompSession:
             return False
         bodies = set(transaction.large_ids)
         transaction.sends = kept
-        self.drop_bodies(sorted(bodies.difference(transaction.large_ids)))
+        self._cycle.drop_bodies(sorted(bodies.difference(transaction.large_ids)))
         return True
-
-    def drop_bodies(self, large_ids: list[int]) -> None:
-        """Remove bodies of messages that were never staged."""
-        if large_ids and self._cycle.large is not None:
-            self._cycle.large.remove(large_ids)
 
     def _abort(self, frame: Frame) -> Work:
         if frame.get("xid") is not None:

@@ -270,6 +270,11 @@ class WebSocketHandler:
         if self._inner is not None:
             self._inner.close()
 
+    def dismantle(self) -> None:
+        """Break the links between the parts of the inner handler."""
+        if self._inner is not None:
+            self._inner.dismantle()
+
     def refusal(self, error: VespiaryError, cause: object) -> Refusal:
         """Return the last words: the inner handler's, or those of HTTP; none beside the Close."""
         sentence = sentence_of(error)
