@@ -25,7 +25,7 @@ from vespiary_broker.engine.selection.selector import (
     compile_filter,
     compile_stored_filter,
 )
-from vespiary_broker.engine.wildcards import Pattern, WildcardSyntax
+from vespiary_broker.engine.wildcards import Pattern, Patterns, WildcardSyntax
 from vespiary_spec import limits
 from vespiary_spec.diverts import Divert as ConfiguredDivert
 from vespiary_spec.diverts import DivertRoutingType
@@ -491,18 +491,20 @@ class _Graph:
     def __init__(self, diverts: list[Divert], syntax: WildcardSyntax) -> None:
         self._diverts = diverts
         self._plain: dict[str, list[Divert]] = {}
-        self._wild: list[tuple[Pattern, Divert]] = []
+        self._wild: Patterns[str] = Patterns(syntax)  # of names of diverts
+        self._syntax = syntax
+        self._by_name = {divert.name: divert for divert in diverts}
         for divert in diverts:
             if syntax.is_wildcard(divert.address):
-                self._wild.append((Pattern(divert.address, syntax), divert))
+                self._wild.add(divert.name, syntax.words(divert.address))
             else:
                 self._plain.setdefault(divert.address, []).append(divert)
         self._measured: dict[str, tuple[int, int]] = {}
 
     def _behind(self, divert: Divert) -> list[Divert]:
         target = divert.forwarding_address
-        wild = [each for pattern, each in self._wild if pattern.is_match(target)]
-        return [*self._plain.get(target, ()), *wild]
+        wild = self._wild.matching(self._syntax.words(target))
+        return [*self._plain.get(target, ()), *(self._by_name[name] for name in wild)]
 
     def check(self, name: str) -> None:
         """Refuse what leads back or too far.

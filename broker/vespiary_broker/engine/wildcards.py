@@ -75,7 +75,7 @@ class Pattern:
         self._syntax = syntax
         self._delimiter = syntax.delimiter
         self._parts = syntax.words(text)
-        self._automaton: _Automaton[str] | None = None
+        self._automaton: Patterns[str] | None = None
         wild = (syntax.any_words, syntax.single_word)
         first = next((n for n, part in enumerate(self._parts) if part in wild), len(self._parts))
         self._head = syntax.delimiter.join(self._parts[:first])
@@ -97,12 +97,12 @@ class Pattern:
 
     def _walk(self, words: list[str]) -> bool:
         if self._automaton is None:
-            self._automaton = _Automaton(self._syntax)
+            self._automaton = Patterns(self._syntax)
             self._automaton.add(self.text, self._parts)
         return bool(self._automaton.matching(words))
 
 
-class _Automaton(Generic[T]):
+class Patterns(Generic[T]):
     """Patterns that are matched together, with one bit for each of their words.
 
     A bit is set while the words before it can have taken what came so far. Each word of a name
@@ -290,8 +290,8 @@ class WildcardTable:
         self.block_words = _BLOCK_WORDS
         self._syntax = syntax
         self._root = _Node()
-        self._blocks: list[_Automaton[Address]] = []
-        self._block_of: dict[Address, _Automaton[Address] | None] = {}  # None: it is in the tree
+        self._blocks: list[Patterns[Address]] = []
+        self._block_of: dict[Address, Patterns[Address] | None] = {}  # None: it is in the tree
         self._last: tuple[str, tuple[Address, ...]] | None = None  # a new name is asked for thrice
 
     def add(self, address: Address) -> None:
@@ -315,7 +315,7 @@ class WildcardTable:
 
     def _add_to_block(self, address: Address, words: list[str]) -> None:
         if not self._blocks or self._blocks[-1].size + len(words) > self.block_words:
-            self._blocks.append(_Automaton(self._syntax))
+            self._blocks.append(Patterns(self._syntax))
         block = self._block_of[address] = self._blocks[-1]
         block.add(address, words)
 

@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vespiary_broker.engine.config_deletion import configure_diverts
-from vespiary_broker.engine.diverts import CHAIN_MAX, Diverts
+from vespiary_broker.engine.diverts import CHAIN_MAX, Diverts, check_diverts
 from vespiary_broker.engine.publishing import find_target
 from vespiary_broker.engine.queue_traits import QueueTraits
 from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.engine.selection.selector import compile_filter
 from vespiary_broker.engine.transactions import Outgoing, Transaction, prepare, stage
+from vespiary_broker.engine.wildcards import DEFAULT_SYNTAX
 from vespiary_spec import limits
 from vespiary_spec.errors import (
     ConfigError,
@@ -29,6 +30,7 @@ from vespiary_spec.settings import (
 )
 from vespiary_testkit.engine_rig import Rig, destination, do
 from vespiary_testkit.memory_journal import MemoryBindings
+from vespiary_testkit.step_counter import steps_of
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
@@ -288,6 +290,17 @@ def test_their_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         _divert(rig, f"d{number}", "a", f"b{number}")
     with pytest.raises(LimitExceeded, match="got 4, allowed: at most 3"):
         _divert(rig, "d3", "a", "b3")
+
+
+def test_many_with_wildcards_are_checked_together() -> None:
+    steps = []
+    for count in (100, 800):
+        wanted = [
+            Divert(name=f"d{n}", address=f"a{n}.*.b.#.c", forwarding_address=f"t{n}.x.b.c")
+            for n in range(count)
+        ]
+        steps.append(steps_of(lambda wanted=wanted: check_diverts(wanted, DEFAULT_SYNTAX)))  # type: ignore[misc]
+    assert steps[1] < 10 * steps[0]
 
 
 def _again(bindings: MemoryBindings) -> Rig:
