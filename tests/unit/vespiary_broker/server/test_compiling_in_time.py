@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable
 
 import pytest
-import uvloop
 
 from vespiary_broker.engine.selection.selector import Selector
 from vespiary_broker.engine.turn_time import TurnTime
 from vespiary_broker.server import compiling_in_time
 from vespiary_broker.server.compiling_in_time import SWITCH_S, compile_in_time
+from vespiary_testkit import product_loop
 
 _WAITING = 20
 
@@ -51,7 +51,7 @@ def test_all_that_wait_have_the_parser_built_once(monkeypatch: pytest.MonkeyPatc
         all_wait.set()
         return await asyncio.gather(*begun)
 
-    found = uvloop.run(compile_all())
+    found = product_loop.run(compile_all())
     assert [selector.text for selector in found if selector is not None] == ["a = 1"] * _WAITING
     assert len(parser.threads) == 1
     assert parser.threads[0] != threading.get_ident()
@@ -83,7 +83,7 @@ def test_a_parser_that_could_not_be_built_is_built_for_the_next(
 
 def compiled() -> Selector | None:
     """Compile a selector on a loop of its own."""
-    return uvloop.run(compile_in_time("a = 1", TurnTime()))
+    return product_loop.run(compile_in_time("a = 1", TurnTime()))
 
 
 def assert_set(event: threading.Event) -> None:
