@@ -100,10 +100,17 @@ class _Host:
 
 
 class _Adopted:
-    """A connection to the HTTP port. What comes in is bounded by its own limits."""
+    """A connection to the HTTP port. What comes in is bounded by its own limits.
+
+    Args:
+        protocol: The connection's protocol.
+    """
 
     bytes_in = 0
     is_listening = False
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        self.connection_lost = protocol.connection_lost
 
 
 class HttpDoor:
@@ -174,7 +181,7 @@ class HttpDoor:
         protocol.connection_made(transport)
         if first:
             protocol.data_received(first)
-        return _Adopted()
+        return _Adopted(protocol)
 
     def close(self) -> None:
         """End those that are in their handshake."""

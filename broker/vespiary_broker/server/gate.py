@@ -73,6 +73,9 @@ class Host(Protocol):
 class Adopted(Protocol):
     """A connection that has come through."""
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that the connection is gone."""
+
     @property
     def bytes_in(self) -> int:
         """Bytes of content so far."""
@@ -371,5 +374,8 @@ class _Early(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.data += data
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Pass on the end: the transport decided whom to tell before the connection was there."""
         self.is_lost = True
+        if self.connection is not None:
+            self.connection.connection_lost(exc)

@@ -8,6 +8,7 @@ import socket
 import ssl
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from vespiary_broker.server.proxy_header import SIGNATURE
 from vespiary_spec.settings import Acceptor, AcceptorTls
 from vespiary_testkit import product_loop
 from vespiary_testkit.certificates import Authority
+from vespiary_testkit.journal_workload import until
 from vespiary_testkit.server_rig import ServerRig
 from vespiary_testkit.waiting import WAIT_S, wait_for
 
@@ -69,6 +71,43 @@ def test_what_comes_with_the_end_of_the_handshake_is_kept(files: Path) -> None:
         assert received.startswith(b"CONNECTED")
         assert [connection.peer for connection in listener.connections] == ["192.0.2.7"]
         raw.close()
+        listener.stop()
+        await listener.wait_closed(WAIT_S)
+        await rig.close()
+
+    product_loop.run(scenario())
+
+
+def test_an_end_that_comes_with_the_end_of_the_handshake_is_noticed(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transport tells it to whom it had before the connection is handed on."""
+
+    async def scenario() -> None:
+        rig = ServerRig()
+        tls = AcceptorTls(certificate=str(files / "tls.crt"), key=str(files / "tls.key"))
+        listener = Listener(Acceptor(name="x", port=0, tls=tls), 490 * 1024)
+        await listener.start(rig.cycle)
+        loop = asyncio.get_running_loop()
+        start_tls, begun = loop.start_tls, loop.create_future()
+
+        async def start_and_lose(*args: Any, **options: Any) -> asyncio.Transport | None:
+            transport = await start_tls(*args, **options)
+            assert transport is not None
+            transport.abort()
+            loop.call_soon(begun.set_result, None)
+            return transport
+
+        monkeypatch.setattr(loop, "start_tls", start_and_lose)
+        context = ssl.create_default_context(cafile=str(files / "ca.crt"))
+        with contextlib.suppress(ConnectionError):
+            _, writer = await asyncio.open_connection(
+                "127.0.0.1", listener.port, ssl=context, server_hostname="localhost"
+            )
+            writer.close()
+        await begun
+        await until(lambda: not (rig.cycle.connections or listener.connections))
+        assert rig.cycle.connections_total == 1
         listener.stop()
         await listener.wait_closed(WAIT_S)
         await rig.close()
