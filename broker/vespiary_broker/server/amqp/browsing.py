@@ -245,6 +245,10 @@ class BrowserLink(OutgoingLink):
     def _serve(self) -> None:
         self.refresh()
 
+    def _try_acknowledge(self) -> None:
+        """Forget what was settled as it left: it stays in the queue."""
+        self._sent.clear()
+
     def detach(self, asked: Detach) -> Work:
         """End it."""
         self.close(is_counted=False)

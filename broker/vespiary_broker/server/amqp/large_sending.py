@@ -95,6 +95,8 @@ class LargeSending:
             prefixes=session.handler.prefixes,
         )
         piece = head + await reader.next_piece()
+        if self._is_cut:
+            return False  # a delivery that has an id has to be sent
         delivery_id = link.given(self._message.sequence)
         while not self._is_cut:
             following = await reader.next_piece()
