@@ -174,6 +174,8 @@ class Outflow:
                 consumer.on_encoded(count)
         elif consumer.encode is not None:
             frames = consumer.encode(frames)
+        if not frames:
+            return  # none of them can be sent, or all wait
         if self.is_counting_ahead and consumer.view is None:
             self.core.receipt(consumer.output.handle, frames)
         else:

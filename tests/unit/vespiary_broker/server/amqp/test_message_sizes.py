@@ -88,6 +88,19 @@ def test_what_is_too_large_stays_for_others(settled: bool, frame_bytes: int, ahe
     scenario()
 
 
+@with_rig()
+async def test_a_client_whose_first_message_is_too_large_gets_the_next(rig: ServerRig) -> None:
+    """With counts ahead nothing is put where nothing was put before."""
+    rig.core.count_deliveries(ahead=True, records_max=1000)
+    rig.engine.dispatcher._outflow.is_counting_ahead = True
+    await fill(rig, numbered(0, BIG), numbered(1, SMALL))
+    peer = await client(rig)
+    await peer.receiver("/queue/a", credit=10, max_message_size=ULong(MOST))
+    await rig.flush()
+    await rig.flush()
+    assert numbers(peer) == [1]
+
+
 async def sent_size(rig: ServerRig) -> int:
     """Return the size of the next message, and give it back as if it had not been looked at."""
     other = await client(rig)
