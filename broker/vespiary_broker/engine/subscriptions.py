@@ -205,12 +205,15 @@ def _admit(registry: Registry, output: Output, request: SubscriptionRequest, que
     """Check what may have changed while the queue was made; take what the consumer replaces.
 
     Raises:
-        RemoteProtocolError: The queue was deleted, is a stream, or is in use by another.
+        RemoteProtocolError: The queue was deleted, is a stream, or is in use by another; or the
+            connection has ended.
         LimitExceeded: There are as many consumers or subscriptions as there may be.
     """
     check_not_streamed(queue)
     if queue.is_deleted:
         raise RemoteProtocolError(f"the queue {queue.name} was deleted meanwhile")
+    if output.handle < 0:  # what began without a frame goes on when its connection has gone
+        raise RemoteProtocolError(f"the consumer's connection to {queue.name} ended meanwhile")
     with registry.usage.awaiting(queue):
         if request.on_admitted is not None:
             request.on_admitted()

@@ -47,6 +47,16 @@ def test_the_queue_of_a_topic_subscriber_is_for_its_own_connection(name: str) ->
     assert again.queue is consumer.queue
 
 
+def test_a_connection_that_has_ended_gets_no_consumer() -> None:
+    rig = Rig()
+    do(rig.registry.create_queue("q", "a", RoutingType.ANYCAST))
+    output = rig.output()
+    output.handle = -1
+    with pytest.raises(RemoteProtocolError, match="ended meanwhile"):
+        rig.subscribe(output, "/queue/a::q")
+    assert not rig.registry.queues["q"].consumers
+
+
 def test_durable_subscription() -> None:
     rig = Rig()
     consumer = rig.subscribe(rig.output(), "/topic/a", client_id="me", durable_name="sub")
