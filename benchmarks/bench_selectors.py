@@ -283,6 +283,33 @@ def long_wildcards(broker: RunningBroker) -> None:
             _send(other, f"/topic/{'.'.join(['a'] * 492)}.{number}", 1, "x")
 
 
+def wide_wildcards(broker: RunningBroker) -> None:
+    """Wildcards that cover 20,000 topics: subscribed, changed and unsubscribed; with a selector."""
+    with (
+        socket.create_connection(("127.0.0.1", broker.ports["all"]), _WAIT_S) as client,
+        _connected(broker, "MQTT", 0) as publisher,
+        _connected(broker, "STOMP", 1) as chooser,
+    ):
+        client.sendall(b"\x10" + _mqtt_rest(_text("MQTT") + b"\5\2\0\0\0" + _text("wide")))
+        client.sendall(b"\x82" + _mqtt_rest(b"\0\1\0" + _text("w/none/#") + b"\0"))
+        _read_until(client, b"\x90\4\0\1")
+        publisher.recv(4)
+        for number in range(20_000):
+            publisher.sendall(b"\x30" + _mqtt_rest(_text(f"w/{number}") + b"x"))
+        publisher.sendall(b"\x32" + _mqtt_rest(_text("w/0") + b"\0\1x"))
+        _count(publisher, 4)
+        for packet_id, no_local in enumerate((b"\0", b"\4", b"\0"), 2):
+            packet = b"\0%c\0" % packet_id + _text("w/+") + no_local
+            client.sendall(b"\x82" + _mqtt_rest(packet))
+            _read_until(client, b"\x90\4\0%c" % packet_id)
+        _subscribed(chooser, "/topic/w.*", "h = 1")
+        chooser.sendall(b"UNSUBSCRIBE\nid:0\nreceipt:ended\n\n\0")
+        _read_until(chooser, b"ended")
+        client.sendall(b"\xa2" + _mqtt_rest(b"\0\x09\0" + _text("w/+")))
+        _read_until(client, b"\xb0\4\0\x09")
+        time.sleep(1)
+
+
 def matching_wildcards(broker: RunningBroker) -> None:
     """4000 patterns that all match ten topics: made, half of them unsubscribed, the rest closed."""
     topics = ["/".join("a" for _ in range(12)) + f"/{number}" for number in range(10)]
@@ -383,6 +410,7 @@ SCENARIOS: Final = (
     Scenario("4000 wildcards, new topics", wildcards),
     Scenario("2000 wildcards of 1 KB, new topics", long_wildcards),
     Scenario("4000 wildcards that match ten topics", matching_wildcards),
+    Scenario("wildcards that cover 20,000 topics", wide_wildcards),
     Scenario("1000 wildcards with selectors", matching_filters),
     Scenario("20,000 retained messages, # and +", retained),
 )

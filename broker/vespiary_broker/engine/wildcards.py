@@ -110,8 +110,8 @@ class Patterns(Generic[T]):
     times the patterns' words, by 64 at a time.
 
     Attributes:
-        size: Its bits; those of patterns that were removed stay.
-        live: The bits of the patterns that it has.
+        bits: How many it has; those of patterns that were removed stay.
+        live_bits: Those of the patterns that it has.
 
     Args:
         syntax: Which words are wildcards.
@@ -119,11 +119,11 @@ class Patterns(Generic[T]):
 
     __slots__ = (
         "_any", "_any_words", "_by_end", "_ends", "_places", "_single", "_single_word", "_start",
-        "_words", "live", "size",
+        "_words", "bits", "live_bits",
     )  # fmt: skip
 
     def __init__(self, syntax: WildcardSyntax) -> None:
-        self.size = self.live = 0
+        self.bits = self.live_bits = 0
         self._any_words, self._single_word = syntax.any_words, syntax.single_word
         self._any = self._single = self._start = self._ends = 0
         self._words: dict[str, int] = {}
@@ -140,7 +140,7 @@ class Patterns(Generic[T]):
             pattern: What `matching` returns for it.
             parts: Its words.
         """
-        begin = at = self.size
+        begin = at = self.bits
         before = ""
         for part in parts:
             if part == self._single_word:
@@ -157,8 +157,8 @@ class Patterns(Generic[T]):
         self._ends |= 1 << at
         self._by_end[at] = pattern
         self._places[pattern] = (begin, at)
-        self.size = at + 1
-        self.live += self.size - begin
+        self.bits = at + 1
+        self.live_bits += self.bits - begin
 
     def remove(self, pattern: T) -> None:
         """Take a pattern out: nothing gets to its words any more."""
@@ -166,7 +166,7 @@ class Patterns(Generic[T]):
         del self._by_end[end]
         self._start ^= 1 << begin
         self._ends ^= 1 << end
-        self.live -= end + 1 - begin
+        self.live_bits -= end + 1 - begin
 
     def matching(self, words: list[str]) -> list[T]:
         """Return the patterns that cover a name.
@@ -314,7 +314,7 @@ class WildcardTable:
         node.address = address
 
     def _add_to_block(self, address: Address, words: list[str]) -> None:
-        if not self._blocks or self._blocks[-1].size + len(words) > self.block_words:
+        if not self._blocks or self._blocks[-1].bits + len(words) > self.block_words:
             self._blocks.append(Patterns(self._syntax))
         block = self._block_of[address] = self._blocks[-1]
         block.add(address, words)
@@ -328,7 +328,7 @@ class WildcardTable:
             self._remove_from_tree(address, words)
             return
         block.remove(address)
-        if block.live < block.size / 2:
+        if block.live_bits < block.bits / 2:
             self._blocks.remove(block)
             for other in block:
                 self._add_to_block(other, self._syntax.words(other.name))
@@ -381,7 +381,7 @@ class WildcardTable:
             found += block.matching(words)
         found = [
             one
-            for one in found
+            for one in dict.fromkeys(found)  # one may have moved to a later block meanwhile
             if one in self._block_of and not is_hidden(name, one.name, self._syntax)
         ]
         self._last = (name, tuple(sorted(found, key=lambda address: address.name)))

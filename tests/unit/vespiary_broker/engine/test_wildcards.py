@@ -250,3 +250,18 @@ def test_a_look_at_many_blocks_goes_over_several_turns() -> None:
     assert found[0] == "a"
     assert list(found[1]) == sorted(addresses, key=lambda address: address.name)
     assert table.covering("a") is found[1]
+
+
+def test_what_moves_to_another_block_during_a_look_is_found_once() -> None:
+    table, kept, gone = WildcardTable(DEFAULT_SYNTAX), _address("#.a"), _address("#.b.c.d.e")
+    table.block_words = 11
+    table.add(kept)
+    table.add(gone)
+    last = _address("#.a.#")
+    table.add(last)
+    steps = table._found("a")
+    next(steps)
+    next(steps)
+    table.remove(gone)
+    assert list(steps) == []
+    assert table.covering("a") == (kept, last)
