@@ -18,12 +18,10 @@ from typing import Any
 
 import pytest
 
-from vespiary_broker.engine.address_table import AddressTable
 from vespiary_broker.engine.naming import NamingRules
 from vespiary_broker.engine.queue_traits import RETIRED, QueueTraits
 from vespiary_broker.engine.routing import Route
 from vespiary_broker.engine.selection.selector import compile_filter
-from vespiary_broker.engine.turn_time import LOOK_US
 from vespiary_native.choice import open_core
 from vespiary_native.loader import is_wanted
 from vespiary_native.twin import TwinCore
@@ -89,6 +87,7 @@ class World:
             spawn=lambda work: self._start("background", work),
         )
         self.registry = self.rig.registry
+        self.registry._table.step_addresses = 1
 
     def _start(
         self, what: str, work: Coroutine[Any, Any, Any], ended: Callable[[], None] = lambda: None
@@ -155,6 +154,7 @@ class World:
     async def _change(self) -> None:
         if (name := self._choose_queue()) is not None:
             queue, real = self.model.queues[name], self.registry.queues[name]
+            former = queue.rank
             if queue.rank is None:
                 queue.selector = self.chance.choice([*SELECTORS])
             else:
@@ -162,7 +162,11 @@ class World:
             self.log.append(f"change {queue}")
             selector = compile_filter(queue.selector)
             traits = replace(real.traits, rank=queue.rank, selector=selector)
-            await self.registry.change_traits(real, traits)
+            queue.former.append(former)
+            try:
+                await self.registry.change_traits(real, traits)
+            finally:
+                queue.former.remove(former)
 
     def replace_address(self) -> None:
         addresses = self.registry.addresses
@@ -261,10 +265,9 @@ def _shape(route: Route) -> list[Any]:
 
 
 @pytest.mark.parametrize("core", ["native", "twin"])
-def test_each_message_gets_to_its_queues(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_message_gets_to_its_queues(core: str) -> None:
     if core == "native" and not is_wanted():
         pytest.skip("the native part is switched off")
-    monkeypatch.setattr(AddressTable._in_steps, "__defaults__", (LOOK_US, 1))
 
     async def live(number: int) -> None:
         world = World(random.Random(seed_for(f"routes {number}")), core)

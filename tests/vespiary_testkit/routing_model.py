@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from vespiary_broker.engine.queue_traits import RETIRED
@@ -33,7 +33,13 @@ def covers(pattern: str, address: str) -> bool:
 
 @dataclass(eq=False)
 class ModelQueue:
-    """A queue; `is_coming`: it is being made, `is_confirmed`: its client knows that it is there."""
+    """A queue.
+
+    Attributes:
+        is_coming: It is being made.
+        is_confirmed: Its client knows that it is there.
+        former: Its ranks before the changes that are under way.
+    """
 
     number: int
     address: str
@@ -41,11 +47,20 @@ class ModelQueue:
     rank: int | None = None
     is_coming: bool = True
     is_confirmed: bool = False
+    former: list[int | None] = field(default_factory=list)
+
+    def place(self, choose: Callable[[list[int]], int]) -> tuple[int, int]:
+        """Its place among those with ranks, which are one client's; the highest gets messages.
+
+        Args:
+            choose: Which of the ranks that it may have now.
+        """
+        return choose([rank or 0 for rank in (self.rank, *self.former)]), -self.number
 
     @property
-    def place(self) -> tuple[int, int]:
-        """Its place among those with ranks, which are one client's; the highest gets messages."""
-        return self.rank or 0, -self.number
+    def is_required(self) -> bool:
+        """Whether it, or one in its place, has to get messages."""
+        return self.is_confirmed and RETIRED not in (self.rank, *self.former)
 
 
 class Choice(NamedTuple):
@@ -70,10 +85,14 @@ class Model:
             here = {name: q for name, q in self.queues.items() if covers(q.address, place)}
             for name, queue in here.items():
                 if queue.rank is None and SELECTORS[queue.selector](headers):
-                    yield Choice({name}, queue.is_confirmed)
-            ranked = {name: q for name, q in here.items() if q.rank not in (None, RETIRED)}
-            least = max((q.place for q in ranked.values() if q.is_confirmed), default=None)
-            names = {name for name, q in ranked.items() if least is None or q.place >= least}
+                    yield Choice({name}, queue.is_required)
+            ranked = {
+                name: q
+                for name, q in here.items()
+                if q.rank is not None and {q.rank, *q.former} != {RETIRED}
+            }
+            least = max((q.place(min) for q in ranked.values() if q.is_required), default=None)
+            names = {name for name, q in ranked.items() if least is None or q.place(max) >= least}
             yield Choice(names, least is not None)
 
     def _places(self, address: str, headers: Headers, diverts: dict[str, Divert]) -> Iterator[str]:

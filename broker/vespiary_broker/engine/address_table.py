@@ -29,7 +29,7 @@ from vespiary_broker.engine.wildcards import Pattern, WildcardTable, is_hidden
 from vespiary_spec.settings import RoutingType
 
 STEP_ADDRESSES: Final = 100
-"""Addresses whose routes are changed in one turn at most; fewer if there is no time left."""
+"""See `AddressTable.step_addresses`."""
 _MATCH_US: Final = 5.0
 """What it costs to match a name with a pattern."""
 
@@ -42,6 +42,8 @@ class AddressTable:
 
     Attributes:
         by_name: The addresses by name.
+        step_addresses: Addresses whose routes are changed in one turn at most; fewer if there is no
+            time left.
 
     Args:
         core: The core.
@@ -66,6 +68,7 @@ class AddressTable:
         spawn: Spawn,
     ) -> None:
         self.by_name: dict[str, Address] = {}
+        self.step_addresses = STEP_ADDRESSES
         self._core = core
         self._unrouted = unrouted
         self._diverts = diverts
@@ -80,6 +83,7 @@ class AddressTable:
         self._clock_s = rules.clock_s
         self._pause = rules.pause
         self._coming: Counter[int] = Counter()  # how often senders are being led to a queue
+        self._changing: Counter[str] = Counter()  # queues with other traits in steps, by client
         self._ranks = Ranks(takes_from)
         self._wildcards = WildcardTable(rules.syntax)
 
@@ -211,6 +215,23 @@ class AddressTable:
             self.refresh_routes(other)
         self._lead_others(address)
 
+    async def refresh_in_steps(self, queue: Queue) -> None:
+        """Lead senders as the rank of a queue, and whether it is no-local, are now, in steps."""
+        address = queue.address
+        self._changing[queue.client_id] += 1
+        try:
+            with self._leading_to(queue):
+                async for other in self._in_steps(list(address.routed)):
+                    if queue.is_deleted:
+                        return  # who deleted it has led senders away
+                    if other in address.routed:
+                        self._lead_others(other)
+        finally:
+            self._changing[queue.client_id] -= 1
+            if not self._changing[queue.client_id]:
+                del self._changing[queue.client_id]
+        self._lead_others(address)
+
     async def lead_to(self, queue: Queue) -> None:
         """Lead senders to a queue that is new, in steps: a wildcard may cover very many addresses.
 
@@ -233,15 +254,16 @@ class AddressTable:
         self,
         addresses: list[Address],
         cost_us: float = LOOK_US,
-        most: int = STEP_ADDRESSES,
+        most: int | None = None,
     ) -> AsyncIterator[Address]:
         """Yield addresses that something is done with, as many in a turn as it has time for.
 
         Args:
             addresses: All of them.
             cost_us: About what it costs for one.
-            most: Most of a turn.
+            most: Most of a turn; None: `step_addresses`.
         """
+        most = self.step_addresses if most is None else most
         if len(addresses) == 1:
             yield addresses[0]  # it is not waited for time: nobody may wait for who does not ask
         if len(addresses) < 2:
@@ -267,6 +289,7 @@ class AddressTable:
             queue.routing_type is RoutingType.MULTICAST
             and not self._diverts.is_root(address.name)
             and (queue.is_written or not self._settings.keeps_unrouted(address.name))
+            and queue.client_id not in self._changing
         )
         if is_plain and not self._takes_from(queue, address.name):
             for kind, route in address.routes.items():
@@ -331,7 +354,7 @@ class AddressTable:
         there are.
         """
         address = queue.address
-        if queue.traits.rank == RETIRED:
+        if queue.traits.rank == RETIRED and not self._coming[queue.id]:
             return  # nobody is led to it
         self._ranks.changed(queue)
         is_everywhere = queue.is_open and queue.is_written and not self._coming[queue.id]
@@ -346,7 +369,7 @@ class AddressTable:
         """Lead the routes of one address away from a MULTICAST queue that is about to go."""
         if not address.routes:
             return
-        if self._diverts.is_root(address.name):
+        if self._diverts.is_root(address.name) or queue.client_id in self._changing:
             self._lead(address)
             return
         if not self._takes_from(queue, address.name):

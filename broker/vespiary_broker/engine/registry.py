@@ -689,7 +689,10 @@ class Registry:
         self.usage.open_or_close(queue)
         if queue.route is not None:
             queue.route.lead(reach_of_queue(queue))
-        self._table.refresh_routes(queue.address)
+        if replace(before, rank=traits.rank, is_no_local=traits.is_no_local) == traits:
+            await self._table.refresh_in_steps(queue)
+        else:  # no sender may choose by the former selector, or for the former user
+            self._table.refresh_routes(queue.address)
         await self._write_again(queue)
 
     async def take_into_use(self, queue: Queue, user: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from vespiary_broker.engine.address_table import STEP_ADDRESSES
 from vespiary_broker.engine.core import AckMode
 from vespiary_broker.engine.naming import NamingRules
+from vespiary_broker.engine.queue_traits import RETIRED, QueueTraits
 from vespiary_broker.engine.restoration import durable_queue_ids
 from vespiary_broker.engine.subscriptions import close_subscription
 from vespiary_broker.engine.wildcards import Pattern, WildcardSyntax
@@ -152,7 +154,7 @@ class Turns:
     def __init__(self) -> None:
         self.core: CountedCore | None = None
         self.seen: list[int] = []
-        self.act: Callable[[], None] = lambda: None
+        self.act: Callable[[], object] = lambda: None
 
     async def pause(self) -> None:
         assert self.core is not None
@@ -258,6 +260,48 @@ def test_a_wildcard_queue_whose_making_is_broken_off_gets_everything() -> None:
     for number in range(350):
         rig.send(f"/topic/wide.{number}", b"x")
     assert _ready(rig) == {"q": 350}
+
+
+@pytest.mark.parametrize("changes", [{"is_no_local": True}, {"rank": 2}, {"rank": RETIRED}])
+def test_a_wildcard_queue_changes_in_steps_and_loses_nothing(changes: dict[str, Any]) -> None:
+    turns = Turns()
+    rig = _wide(turns)
+    for name in ("q", "other"):
+        traits = QueueTraits(rank=1)
+        do(rig.registry.create_queue(name, "wide.#", MULTICAST, client_id="c", traits=traits))
+    queue = rig.registry.queues["q"]
+    turns.seen.clear()
+    turns.act = lambda: [rig.send(f"/topic/wide.{number}", b"x") for number in range(350)]
+    do(rig.registry.change_traits(queue, replace(queue.traits, **changes)))
+    turns.act()
+    assert len(turns.seen) == 3
+    assert sum(_ready(rig).values()) == 4 * 350, "one of the client's queues has each message"
+    assert not rig.registry._table._coming
+    assert not rig.registry._table._changing
+
+
+@pytest.mark.parametrize("changes", [{"is_no_local": True}, {"rank": 2}, {"rank": RETIRED}])
+def test_a_wildcard_queue_that_goes_while_it_changes_leaves_nothing(
+    changes: dict[str, Any],
+) -> None:
+    turns = Turns()
+    rig = _wide(turns)
+    for name in ("q", "other"):
+        traits = QueueTraits(rank=1)
+        do(rig.registry.create_queue(name, "wide.#", MULTICAST, client_id="c", traits=traits))
+    queue = rig.registry.queues["q"]
+
+    def drop() -> None:
+        rig.registry.drop_queue(queue)
+        turns.act = lambda: None
+
+    turns.act = drop
+    do(rig.registry.change_traits(queue, replace(queue.traits, **changes)))
+    for number in range(350):
+        address = rig.registry.addresses[f"wide.{number}"]
+        assert rig.registry.route_of(address, MULTICAST).places_max == 1
+        rig.send(f"/topic/wide.{number}", b"x")
+    assert _ready(rig) == {"other": 350}
 
 
 def test_what_is_no_plain_route_is_led_anew_when_a_wildcard_queue_goes() -> None:
