@@ -102,7 +102,7 @@ class Consumer:
     guard: Guard | None = None
 
     def end(self) -> None:
-        """Let go of its client, which refers to it: reference counting frees both of them."""
+        """Close it and drop its references to its client, so that reference counting frees both."""
         self.is_open = False
         self.encode = self.on_encoded = self.client_credit = None
 

@@ -50,7 +50,7 @@ class Rota:
         self._changed(consumer.queue)
 
     def kind_changed(self, queue: Queue) -> None:
-        """Take note that its queue is of another kind now; if it waits, its time begins anew."""
+        """Note that the kind of its queue has changed; a wait for consumers starts again."""
         self.waits += self.is_waiting
         self._changed(queue)
 

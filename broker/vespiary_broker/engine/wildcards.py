@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 _BLOCK_WORDS: Final = 4096
 _TREE_MAX: Final = 4096
-"""With n wildcards for one word, a name leaves about as many branches of the tree possible at each
-of its levels as there are levels to the power of n."""
+"""At each level of the tree a name can match about L**n branches, where L is the number of levels
+and n the number of single-word wildcards in a pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Patterns(Generic[T]):
         self.live_bits += self.bits - begin
 
     def remove(self, pattern: T) -> None:
-        """Take a pattern out: nothing gets to its words any more."""
+        """Take a pattern out; its bits stay, but no name can reach them."""
         begin, end = self._places.pop(pattern)
         del self._by_end[end]
         self._start ^= 1 << begin
@@ -355,9 +355,10 @@ class WildcardTable:
         return self._last[1]
 
     async def find(self, name: str, turn_time: TurnTime) -> None:
-        """Find what covers a name, in as many turns as that takes; `covering` returns it then.
+        """Find the wildcard addresses that cover a name, in as many turns as needed.
 
-        Addresses may leave the table meanwhile; the caller sees to it that none is added.
+        `covering` then returns them. Addresses may be removed meanwhile; the caller ensures that
+        none is added.
 
         Args:
             name: A plain name.

@@ -25,7 +25,7 @@ from vespiary_broker.engine.turn_time import TurnTime
 SWITCH_S: Final = 0.0005
 """Seconds after which the thread that builds the parser lets the event loop have the interpreter.
 
-With Python's 0.005 s the loop would wait that long each time it comes back from a system call.
+With Python's default of 0.005 s the loop could wait that long after each system call.
 """
 
 _builder: Final = ThreadPoolExecutor(1, thread_name_prefix="selectors")

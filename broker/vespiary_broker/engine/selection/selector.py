@@ -199,8 +199,8 @@ def _refusal(text: str, position: int, problem: Problem) -> InvalidSelector:
 def prepare_parser() -> None:
     """Import the parser library and build the parser: 0.15 s, once in the life of a process.
 
-    For one thread, ahead of the first selector; whoever is not prepared pays for it then. Threads
-    that come at once would each build one.
+    Call it in one thread before the first selector is compiled, which otherwise pays for it.
+    Threads that call it at the same time each build a parser.
     """
     compile_selector("TRUE")
 
